@@ -1,0 +1,62 @@
+# The one way to set up, run and check crawlring; `make` alone says what there is.
+#
+# A virtual environment is made on demand in .venv from requirements.lock, and again when that file changes.
+
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	if $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$p; break; fi; done)
+BIN := .venv/bin
+READY := .venv/ready
+
+.PHONY: help demo test check lint bench lock clean
+
+help:
+	@echo 'make demo    a whole crawl on this machine, with a node lost half way; needs no root'
+	@echo 'make test    all tests; as root it installs the servers from Debian that they run on'
+	@echo 'make check   lint, types, import rules and all tests: what CI runs'
+	@echo 'make bench   the measurements'
+	@echo 'make lock    requirements.lock anew from pyproject.toml'
+	@echo 'make clean   remove what make made'
+
+demo: $(READY)
+	@$(BIN)/crawlring demo
+
+test: $(READY)
+	@sh .ci/servers
+	$(BIN)/python -m pytest
+
+check: lint test
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict
+	$(BIN)/lint-imports
+
+bench: $(READY)
+	@found=no; for each in tests/bench/bench_*.py; do if [ -e "$$each" ]; then \
+		found=yes; echo "== $$each"; $(BIN)/python -m "$$(echo "$${each%.py}" | tr / .)" || exit 1; fi; done; \
+	if [ $$found = no ]; then echo 'there is no measurement in tests/bench'; fi
+
+# pip, hatchling and editables are for the installs below and in the tests, which need nothing beyond the lock.
+lock: $(READY)
+	$(BIN)/python -m pip install --quiet uv
+	printf 'pip\nhatchling\neditables\n' | $(BIN)/uv pip compile pyproject.toml - --group dev --universal \
+		--python-version 3.11 --generate-hashes --no-annotate --no-header --quiet --upgrade -o requirements.lock
+
+clean:
+	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+# Debian parts pip from Python: without ensurepip, a pip from outside fills the environment.
+$(READY): requirements.lock pyproject.toml
+	@if [ -z '$(PYTHON)' ]; then echo 'Python 3.11 or later is needed, and none was found on PATH.' >&2; exit 1; fi
+	@echo 'setting up .venv from requirements.lock with $(PYTHON) (a minute, once)'
+	@if $(PYTHON) -c 'import venv, ensurepip' 2>/dev/null; then \
+		$(PYTHON) -m venv --clear .venv && pip="$(BIN)/python -m pip"; \
+	elif $(PYTHON) -m pip --version >/dev/null 2>&1; then \
+		$(PYTHON) -m venv --clear --without-pip .venv && pip="$(PYTHON) -m pip --python $(BIN)/python"; \
+	else \
+		echo '$(PYTHON) has neither venv nor pip. On Debian and Ubuntu: apt-get install python3-venv' >&2; exit 1; \
+	fi && \
+	$$pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock && \
+	$$pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(READY)

@@ -1,0 +1,1 @@
+"""The operator's side; the crawl goes on without it."""

@@ -1,0 +1,210 @@
+"""`crawlring up`: etcd, Valkey and some nodes on this machine, until interrupted or until nothing is pending.
+
+It starts, watches and stops processes and reads the nodes' own reports; it takes no part in the crawl. What
+dies is told and stays dead, so that a failure can be watched.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import Coroutine, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from coordinator import cli, local, nodes, watching
+from shared import config, errors
+
+if TYPE_CHECKING:
+    from shared import frontier
+
+LOOK_S = 0.5  # between two looks at the nodes
+DRAIN_GRACE_S = 10.0  # beyond the nodes' own limit
+
+EPILOG = """examples:
+  crawlring up --user-agent 'Name/1.0 (+https://example.org/bot)'
+  crawlring up --nodes 3 --seeds seeds.txt --until-idle --user-agent 'Name/1.0 (+https://example.org/bot)'
+  crawlring up --data crawl --connect-to 127.0.0.1:8080 --user-agent 'Name/1.0 (+https://example.org/bot)'
+
+The first Ctrl-C drains the nodes, a second one stops at once. The same --data resumes."""
+
+
+def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `up` to the command line."""
+    parser = cli.add_command(
+        commands, "up", summary="start etcd, Valkey and nodes on this machine and crawl", epilog=EPILOG
+    )
+    parser.add_argument("--nodes", type=_count, default=1, metavar="N", help="how many nodes, n1..nN (default 1)")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=Path("data"),
+        metavar="DIR",
+        help="stores, logs and DIR/out (default data)",
+    )
+    parser.add_argument("--seeds", metavar="FILE", help="URLs to begin with, one a line; - reads standard input")
+    parser.add_argument("--until-idle", action="store_true", help="end when nothing is pending")
+    cli.node_options(parser, leave_out={"--id", "--out"})
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check all that can be wrong before anything is started."""
+    chosen = cli.settings(args)
+    config.require_user_agent(chosen)
+    seeds = _read_seeds(args.seeds)
+    data = args.data.resolve()
+    with local.lock(data), stores(data, etcd=args.etcd, redis=args.redis) as where:
+        place = nodes.Place(
+            etcd=where.etcd,
+            redis=where.redis,
+            cluster=chosen.cluster,
+            out=data / "out",
+            logs=data / "logs",
+            arguments=cli.node_arguments(args),
+        )
+        crew = nodes.Crew(place)
+        names = [f"n{i}" for i in range(1, args.nodes + 1)]
+        try:
+            return asyncio.run(_crawl(crew, names, chosen, where=where, seeds=seeds, until_idle=args.until_idle))
+        finally:
+            crew.kill()
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """Where the stores are, and those among them that are ours."""
+
+    etcd: str
+    redis: str
+    ours: tuple[local.Server, ...]
+
+
+@contextlib.contextmanager
+def stores(data: Path, *, etcd: str | None = None, redis: str | None = None) -> Iterator[Stores]:
+    """Start what is not given, print where it is, and stop at the exit what was started."""
+    with contextlib.ExitStack() as stack:
+        ours: list[local.Server] = []
+        if etcd is None:
+            ours.append(stack.enter_context(local.running(local.etcd(data / "etcd"))))
+            etcd = ours[-1].address
+        print(f"etcd {etcd}", flush=True)
+        if redis is None:
+            ours.append(stack.enter_context(local.running(local.valkey(data / "valkey"))))
+            redis = local.redis_url(ours[-1])
+        print(f"redis {redis}", flush=True)
+        yield Stores(etcd, redis, tuple(ours))
+
+
+async def _crawl(
+    crew: nodes.Crew,
+    names: Sequence[str],
+    chosen: config.Config,
+    *,
+    where: Stores,
+    seeds: Sequence[str],
+    until_idle: bool,
+) -> int:
+    from shared import frontier  # noqa: PLC0415 - heavy: `crawlring --help` must not wait for it
+
+    interrupts, ticker = watching.Interrupts(), watching.Ticker()
+    for name in names:
+        print(f"node {name} {crew.start(name)}", flush=True)
+    store = await frontier.Frontier.open(where.redis, chosen.cluster)
+    try:
+        if seeds:
+            await _unless_interrupted(_seed(chosen, where, seeds, ticker=ticker), interrupts)
+        status = await _watch(crew, store, where=where, until_idle=until_idle, interrupts=interrupts, ticker=ticker)
+    finally:
+        await store.close()
+    drained = await drain(crew, interrupts, limit_s=chosen.membership.drain_s + DRAIN_GRACE_S, ticker=ticker)
+    return status if drained else cli.INTERRUPTED
+
+
+async def _seed(chosen: config.Config, where: Stores, seeds: Sequence[str], *, ticker: watching.Ticker) -> None:
+    import msgspec  # noqa: PLC0415 - heavy, as above
+
+    from coordinator import seeding  # noqa: PLC0415
+
+    settings = msgspec.structs.replace(chosen, etcd=where.etcd, redis=where.redis)
+    report = await seeding.seed_lines(settings, seeds, 5)
+    for refused in report.refused:
+        ticker.say(f"seed line {refused.line}: {refused.reason}: {refused.url}")
+    ticker.say(f"seeds: {report.accepted} accepted, {report.known} known, {len(report.refused)} refused")
+
+
+async def _unless_interrupted(work: Coroutine[None, None, None], interrupts: watching.Interrupts) -> None:
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(work)
+        while not task.done():
+            await asyncio.wait({task}, timeout=LOOK_S / 5)
+            if interrupts.count:
+                task.cancel()
+
+
+async def _watch(
+    crew: nodes.Crew,
+    store: "frontier.Frontier",
+    *,
+    where: Stores,
+    until_idle: bool,
+    interrupts: watching.Interrupts,
+    ticker: watching.Ticker,
+) -> int:
+    """Look on until there is a reason to end; returns the exit status."""
+    started_s, quiet, dead = time.monotonic(), watching.Quiet(), set[str]()
+    while not interrupts.count:
+        for end in crew.ended():
+            ticker.say(f"node {end.node} {end.pid} {end.how}; its log is {crew.log(end.node)}")
+        for server in where.ours:
+            if server.exit_status is not None and server.name not in dead:
+                dead.add(server.name)
+                ticker.say(f"{server.name} {server.pid} ended with status {server.exit_status}")
+        alive = crew.alive()
+        if until_idle and dead:
+            return cli.UNREACHABLE
+        if not alive:
+            ticker.say("no node is left")
+            return cli.NO
+        with contextlib.suppress(errors.StoreUnavailable):  # a store may be stopped on purpose: look again
+            reports = await store.reports(alive)
+            ticker.show(watching.progress(reports, elapsed_s=time.monotonic() - started_s))
+            sites = await store.site_count()
+            if quiet.see(reports, alive=alive, sites=sites, now_s=time.monotonic()) and until_idle:
+                ticker.say(f"idle: {watching.progress(reports, elapsed_s=time.monotonic() - started_s)}")
+                return cli.DONE
+        await interrupts.wait(LOOK_S)
+    return cli.DONE
+
+
+async def drain(crew: nodes.Crew, interrupts: watching.Interrupts, *, limit_s: float, ticker: watching.Ticker) -> bool:
+    """SIGTERM to all nodes and wait for their end; False when told to stop at once, or out of time."""
+    if not crew.alive():
+        return True
+    asked = interrupts.count
+    ticker.say("draining: the nodes hand their sites on; Ctrl-C again stops at once")
+    crew.drain()
+    deadline_s = time.monotonic() + limit_s
+    while crew.alive():
+        if interrupts.count > asked or time.monotonic() > deadline_s:
+            return False
+        await interrupts.wait(LOOK_S / 5)
+    return True
+
+
+def _read_seeds(name: str | None) -> list[str]:
+    if name is None:
+        return []
+    try:
+        return (sys.stdin.read() if name == "-" else Path(name).read_text(errors="replace")).splitlines()
+    except OSError as error:
+        raise errors.ConfigError(f"cannot read the seeds: {error}") from error
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if not 1 <= number <= 64:
+        raise argparse.ArgumentTypeError("between 1 and 64 nodes fit on one machine")
+    return number

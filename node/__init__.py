@@ -1,0 +1,1 @@
+"""The node: fetch politely what you own."""

@@ -1,0 +1,348 @@
+"""The node: session -> ownership -> schedule -> visits, in one TaskGroup; started, watched and ended here."""
+
+import asyncio
+import contextlib
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import tenacity
+
+from node import dns, fetch, runner, status, visit
+from node.sinks import jsonl
+from shared import (
+    agreement,
+    clock,
+    config,
+    errors,
+    etcd,
+    frontier,
+    logs,
+    membership,
+    metrics,
+    placement,
+    records,
+    ring,
+    sites,
+    urls,
+)
+
+REPORT_S = 1.0  # a node's own figures, for `status`
+RETRY_MIN_S, RETRY_MAX_S = 0.2, 5.0  # between tries to reach a store at the start
+
+log = logs.get("node.agent")
+
+
+def run(settings: config.Config) -> int:
+    """Run a node until it has drained; returns the exit status. Raises ConfigError where it may not start."""
+    config.require_user_agent(settings)
+    if not settings.node.id:
+        raise errors.ConfigError("a node needs an --id that no other node has")
+    logs.configure(node=settings.node.id)
+    return asyncio.run(Agent(settings).run())
+
+
+class Agent:
+    """One node process."""
+
+    def __init__(self, settings: config.Config) -> None:
+        self.settings = settings
+        self.me = settings.node.id
+        self.counts = metrics.Metrics()
+        self.places = sites.Sites(settings.sites.private_suffixes)
+        self.session: membership.Session | None = None
+        self.runner: runner.Runner | None = None
+        self.store: frontier.Frontier | None = None
+        self.trouble = "starting"
+        self._signals = 0
+        self._run_id = ""
+
+    async def run(self) -> int:
+        server = status.StatusServer(
+            self.settings.node.listen, metrics=self.counts, ready=self.not_ready, state=self.state
+        )
+        host, port = await server.start()
+        address = f"{host}:{port}"
+        log.info("node.started", listen=address, cluster=self.settings.cluster)
+        loop = asyncio.get_running_loop()
+        main = asyncio.current_task()
+        assert main is not None
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled, main)
+        try:
+            await self._crawl(address)
+        except asyncio.CancelledError:
+            log.warning("node.stopped", drained=False)
+            return 1
+        finally:
+            await server.close()
+        log.info("node.left")
+        return 0
+
+    def _signalled(self, main: "asyncio.Task[Any]") -> None:
+        """The first signal drains, a second one stops at once; so does the first before there is anything to drain."""
+        self._signals += 1
+        if self._signals == 1 and self.session is not None:
+            log.info("node.draining", limit_s=self.settings.membership.drain_s)
+            self.session.feed(agreement.Drain())
+            asyncio.get_running_loop().call_later(self.settings.membership.drain_s, main.cancel)
+        else:
+            main.cancel()
+
+    async def _crawl(self, address: str) -> None:
+        """Open the stores, join, work until the session ends."""
+        async with contextlib.AsyncExitStack() as stack:
+            self.store = store = await self._open_store()
+            stack.push_async_callback(store.close)
+            keeper = etcd.Etcd(self.settings.etcd, call_s=self.settings.membership.call_s)
+            stack.callback(keeper.close)
+            await self._reach_etcd(keeper)
+            fetcher = self._fetcher()
+            await fetcher.start()
+            stack.push_async_callback(fetcher.close)
+            self.session = session = self._session(keeper, address)
+            self.runner = work = runner.Runner(
+                self.settings, store=store, fetcher=fetcher, session=lambda: session, counts=self.counts
+            )
+            work.tools = self._tools(work, fetcher, stack)
+            self.trouble = ""
+            await self._until_left(session, work)
+
+    async def _until_left(self, session: membership.Session, work: runner.Runner) -> None:
+        """One TaskGroup: when the session ends, by drain or by refusal, everything else ends with it."""
+
+        async def lead() -> None:
+            await session.run()
+            raise _Left
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(work.run())
+                group.create_task(self._report_forever(work))
+                group.create_task(lead())
+        except* _Left:
+            pass
+        except* errors.CrawlError as refusals:
+            raise refusals.exceptions[0] from None
+        with contextlib.suppress(errors.StoreUnavailable):
+            await self._report(work, "left")
+
+    # -- parts
+
+    def _session(self, keeper: etcd.Etcd, address: str) -> membership.Session:
+        member = self.settings.membership
+        value = records.MemberValue(weight=self.settings.node.weight, address=address, fingerprint=self._fingerprint())
+        rules = agreement.Settings(
+            view_lease_s=member.view_lease_s,
+            wire_s=member.wire_s,
+            confirm_s=member.confirm_s,
+            gather_s=member.gather_s,
+            rejoin_s=member.rejoin_s,
+            lease_ttl_s=member.lease_ttl_s,
+        )
+        loop = asyncio.get_running_loop()
+
+        def proposed(view: records.View, epoch: int) -> None:
+            loop.call_soon_threadsafe(self._proposed, view, epoch)
+
+        return membership.Session(
+            keeper,
+            self.settings.cluster,
+            node=self.me,
+            value=value,
+            settings=rules,
+            on_effect=lambda effect, now_s: self.runner.on_effect(effect, now_s) if self.runner else None,
+            on_proposed=proposed,
+            log=logs.get("shared.membership"),
+        )
+
+    def _fingerprint(self) -> dict[str, str]:
+        settings = self.settings
+        return placement.fingerprint(
+            algorithm=settings.ring.algorithm,
+            vnodes=settings.ring.vnodes,
+            form=urls.FORM_VERSION,
+            sites=self.places.digest,
+            view_lease_s=settings.membership.view_lease_s,
+            wire_s=settings.membership.wire_s,
+            delays=f"{settings.politeness.delay_min_s:g}..{settings.politeness.delay_cap_s:g}",
+        )
+
+    def _fetcher(self) -> fetch.Fetcher:
+        node = self.settings.node
+        resolver = dns.Resolver(allow_private=node.allow_private, connect_to=node.connect_to)
+        return fetch.Fetcher(
+            user_agent=self.settings.identity.user_agent,
+            limits=self.settings.limits,
+            resolver=resolver,
+            connections=node.concurrency * 2,
+        )
+
+    def _tools(self, work: runner.Runner, fetcher: fetch.Fetcher, stack: contextlib.AsyncExitStack) -> visit.Tools:
+        out = Path(self.settings.node.out)
+        crawl_log = logs.CrawlLog(out / f"crawl-{self.me}.jsonl")
+        stack.callback(crawl_log.close)
+        sink = jsonl.JsonlSink(out / f"pages-{self.me}.jsonl") if self.settings.node.jsonl else None
+        if sink is not None:
+            stack.callback(sink.close)
+        assert self.store is not None
+        return visit.Tools(
+            settings=self.settings,
+            node=self.me,
+            fetcher=fetcher,
+            store=self.store,
+            places=self.places,
+            score_of=self._score,
+            owner_of=work.owned.owner_of,
+            epoch=lambda: work.owned.placement.epoch if work.owned.placement else 0,
+            crawl_log=crawl_log,
+            sink=sink,
+            counts=self.counts,
+            clock_error_ms=work.clock_error_ms,
+            persist=work.persist,
+            on_request=work.on_request,
+        )
+
+    def _score(self, site: str) -> int:
+        algorithm = self.settings.ring.algorithm
+        return ring.score(algorithm, ring.position(algorithm, site))
+
+    # -- stores at the start
+
+    async def _open_store(self) -> frontier.Frontier:
+        opened: frontier.Frontier = await self._reach(
+            "redis", self.settings.redis, lambda: frontier.Frontier.open(self.settings.redis, self.settings.cluster)
+        )
+        return opened
+
+    async def _reach_etcd(self, keeper: etcd.Etcd) -> None:
+        await self._reach("etcd", self.settings.etcd, lambda: asyncio.to_thread(keeper.version))
+
+    async def _reach(self, name: str, address: str, ask: Any) -> Any:
+        """Try until it answers, saying what is tried: a store may start after its nodes."""
+        async for attempt in tenacity.AsyncRetrying(
+            wait=tenacity.wait_exponential_jitter(RETRY_MIN_S, RETRY_MAX_S),
+            retry=tenacity.retry_if_exception_type(errors.StoreUnavailable),
+        ):
+            with attempt:
+                try:
+                    return await ask()
+                except errors.StoreUnavailable as error:
+                    self.trouble = f"{name} at {address} does not answer: {error}"
+                    log.warning(
+                        "store.unreachable",
+                        store=name,
+                        address=address,
+                        error=str(error),
+                        again="with growing pauses, until it answers",
+                    )
+                    raise
+        raise AssertionError("tenacity ends only by an answer")
+
+    # -- what others may ask
+
+    def not_ready(self) -> str | None:
+        """Why this node is not at work; None while it is."""
+        if self.session is None or self.runner is None:
+            return self.trouble
+        if self.session.trouble:
+            return self.session.trouble
+        if self.runner.trouble:
+            return self.runner.trouble
+        return None if self.session.joined else f"not a member yet ({self.session.state.phase})"
+
+    def state(self) -> dict[str, Any]:
+        """For /state: the report, and the sites that come next."""
+        if self.runner is None:
+            return {"id": self.me, "state": self.trouble}
+        held = sorted(self.runner.owned.sites.values(), key=lambda one: one.ready_s)
+        now_s = clock.boot_s()
+        rows = [
+            {
+                "site": one.site,
+                "phase": str(one.phase),
+                "tenure": one.tenure,
+                "due_in_s": round(one.ready_s - now_s, 3) if one.record else None,
+                "pending": one.record.pending if one.record else None,
+            }
+            for one in held[: status.SITES_MAX]
+        ]
+        return {
+            **msgspec.to_builtins(self._figures(self.runner, self._standing())),
+            "not_ready": self.not_ready(),
+            "sites_held": rows,
+        }
+
+    def _standing(self) -> str:
+        if self.session is None or not self.session.joined:
+            return "joining"
+        if self.session.state.draining:
+            return "draining"
+        return "paused" if self.not_ready() else "member"
+
+    async def _report_forever(self, work: runner.Runner) -> None:
+        while True:
+            try:
+                await work.measure_clock()
+                run_id = await self.store.run_id() if self.store else ""
+                if self._run_id and run_id != self._run_id and work.tools is not None:
+                    # Another life of the store may have forgotten what it answered.
+                    work.tools.offered.clear()
+                self._run_id = run_id
+                await self._report(work, self._standing())
+            except errors.StoreUnavailable as error:
+                work.lose_store(error)
+            await asyncio.sleep(REPORT_S)
+
+    async def _report(self, work: runner.Runner, standing: str) -> None:
+        figures = self._figures(work, standing)
+        counts = self.counts
+        counts.in_flight.set(figures.in_flight)
+        counts.pending.set(figures.pending)
+        counts.confirm_age_seconds.set(figures.confirm_age_s)
+        by_phase: dict[str, int] = dict.fromkeys(metrics.STATES, 0)
+        for held in work.owned.sites.values():
+            by_phase[held.phase] = by_phase.get(held.phase, 0) + 1
+        for name, count in by_phase.items():
+            counts.sites.labels(name).set(count)
+        if self.store is not None:
+            await self.store.report(figures)
+
+    def _figures(self, work: runner.Runner, standing: str) -> records.NodeReport:
+        session = self.session
+        assert session is not None
+        held = work.owned.sites.values()
+        later = [one.record.later_in_s for one in held if one.record and one.record.later_in_s is not None]
+        return records.NodeReport(
+            id=self.me,
+            incarnation=session.state.incarnation,
+            epoch=session.state.epoch,
+            weight=self.settings.node.weight,
+            address=session.state.value.address,
+            time_ms=round(time.time() * 1000 + work.store_offset_ms),
+            state=standing,
+            sites=len(work.owned.sites),
+            pending=sum(one.record.pending for one in held if one.record),
+            later=sum(one.record.later for one in held if one.record),
+            in_flight=len(work.visits),
+            pages=work.pages,
+            requests=work.requests,
+            unclaimed=work.owned.unclaimed(),
+            confirm_age_s=round(min(clock.boot_s() - session.state.confirmed_s, 1e9), 3),
+            fenced=work.fenced,
+            late_contacts=work.late,
+            smallest_gap_ratio=work.smallest_gap_ratio,
+            later_in_s=min(later, default=None),
+        )
+
+    # -- epoch summaries: written by the node whose proposal became the view
+
+    def _proposed(self, view: records.View, epoch: int) -> None:
+        if self.runner is not None:
+            self.runner.note_epoch(view, epoch)
+
+
+class _Left(Exception):  # noqa: N818 - not an error: the way one task of a group ends the others
+    """The session has ended: drained."""

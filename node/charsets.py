@@ -1,0 +1,143 @@
+"""Which codec a page's bytes are read with, by the order that browsers follow; pure.
+
+Source: the WHATWG encoding standard for labels, HTML's order for the rest: BOM, transport, the page's own word.
+"""
+
+import codecs
+import re
+from typing import Final
+
+DECLARED_BYTES: Final = 1_024  # HTML: a page must declare its charset within these first bytes
+
+_META_CHARSET = re.compile(
+    rb"<meta[^>]{0,512}?charset\s{0,16}=\s{0,16}[\"']?\s{0,16}([A-Za-z0-9_:.-]{1,40})", re.IGNORECASE
+)
+_XML_CHARSET = re.compile(rb"^\s{0,64}<\?xml[^>]{0,256}?encoding\s{0,16}=\s{0,16}[\"']([A-Za-z0-9_:.-]{1,40})[\"']")
+_COMMENT = re.compile(rb"<!--.*?(?:-->|\Z)", re.DOTALL)
+# One parameter of a Content-Type; a quoted value may hold what looks like another parameter.
+_PARAMETER = re.compile(r";\s*([A-Za-z0-9_-]{1,40})\s*=\s*(\"[^\"]*\"?|[^;,\"]*)")
+_BOMS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
+
+# Python's canonical codec name -> the codec that browsers use for it. What is not here is no charset of a web
+# page (utf-7 and Python's own byte transforms among them).
+_CODECS: Final = {
+    "ascii": "cp1252",
+    "iso8859-1": "cp1252",
+    "iso8859-9": "cp1254",
+    "iso8859-11": "cp874",
+    "tis-620": "cp874",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "big5": "big5hkscs",
+    "shift_jis": "cp932",
+    "euc_kr": "cp949",
+    # A page that can be read up to its own meta element is not UTF-16.
+    "utf-16": "utf-8",
+    "utf-16-le": "utf-8",
+    "utf-16-be": "utf-8",
+} | {
+    name: name
+    for name in (
+        *(
+            "utf-8",
+            "gb18030",
+            "big5hkscs",
+            "cp932",
+            "cp949",
+            "euc_jp",
+            "iso2022_jp",
+            "koi8-r",
+            "koi8-u",
+            "mac-roman",
+        ),
+        *("cp866", "cp874", "mac-cyrillic"),
+        *(f"cp125{digit}" for digit in range(9)),
+        *(f"iso8859-{part}" for part in (2, 3, 4, 5, 6, 7, 8, 10, 13, 14, 15, 16)),
+    )
+}
+
+
+# Labels that browsers know and Python does not.
+_ALIASES: Final = {
+    "unicode-1-1-utf-8": "utf-8",
+    "iso-8859-6-e": "iso-8859-6",
+    "iso-8859-6-i": "iso-8859-6",
+    "iso-8859-8-e": "iso-8859-8",
+    "iso-8859-8-i": "iso-8859-8",
+    "logical": "iso-8859-8",
+    "visual": "iso-8859-8",
+    "koi": "koi8-r",
+    "koi8": "koi8-r",
+    "koi8-ru": "koi8-u",
+    "mac": "mac-roman",
+    "dos-874": "cp874",
+    "windows-874": "cp874",
+    "x-mac-ukrainian": "mac-cyrillic",
+    "gb_2312": "gb18030",
+    "gb_2312-80": "gb18030",
+    "cn-big5": "big5hkscs",
+    "x-x-big5": "big5hkscs",
+    "windows-31j": "cp932",
+    "x-sjis": "cp932",
+    "iso-ir-149": "cp949",
+    "ks_c_5601-1989": "cp949",
+    "ksc_5601": "cp949",
+    "windows-949": "cp949",
+    "unicode": "utf-16",
+    "ucs-2": "utf-16",
+}
+
+
+def charset_of(body: bytes, content_type: str | None) -> str:
+    """The codec of a body: BOM, Content-Type, its own word, UTF-8 if it is that, else windows-1252."""
+    for mark, name in _BOMS:
+        if body.startswith(mark):
+            return name
+    return in_header(content_type or "") or declared_in(body) or ("utf-8" if _is_utf8(body) else "cp1252")
+
+
+def declared_in(body: bytes) -> str | None:
+    """The codec that a page declares in its first 1,024 bytes, comments left out."""
+    head = _COMMENT.sub(b"", body[:DECLARED_BYTES])
+    for pattern in (_META_CHARSET, _XML_CHARSET):
+        found = pattern.search(head)
+        if found is not None:
+            codec = codec_of(found[1].decode("ascii"), in_page=True)
+            if codec is not None:
+                return codec
+    return None
+
+
+def codec_of(label: str, *, in_page: bool) -> str | None:
+    """The Python codec for a charset label, None for what is none; UTF-16 counts only outside the page."""
+    label = label.strip().lower()
+    try:
+        name = codecs.lookup(_ALIASES.get(label, label.removeprefix("x-"))).name
+    except (LookupError, ValueError):
+        return None
+    if not in_page and name.startswith("utf-16"):
+        return "utf-16-be" if name == "utf-16-be" else "utf-16-le"
+    return _CODECS.get(name)
+
+
+def text_of(body: bytes, charset: str) -> str:
+    """The body as text, its BOM left out, replacement characters for what is broken."""
+    return body.decode(charset, "replace").removeprefix("\ufeff")
+
+
+def in_header(content_type: str) -> str | None:
+    """The codec that a Content-Type names."""
+    for name, value in _PARAMETER.findall(content_type):
+        codec = codec_of(value.strip("\"' "), in_page=False) if name.lower() == "charset" else None
+        if codec is not None:
+            return codec
+    return None
+
+
+def _is_utf8(body: bytes) -> bool:
+    """Whether a body is UTF-8, but for a last character that a limit may have cut."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(body)
+    except UnicodeDecodeError:
+        return False
+    return True

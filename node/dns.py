@@ -1,0 +1,193 @@
+"""Where a host's connections go: name look-up, its bounded cache, and the refusal of what is not public.
+
+It knows no HTTP. One address is given for one attempt; after a failure the next attempt gets another.
+Addresses are judged after every look-up, cached or not, and so are address literals. Source: the IANA
+special-purpose registries, RFC 6052 (NAT64), RFC 3056 (6to4), RFC 4380 (Teredo), WHATWG fetch (bad ports).
+"""
+
+import asyncio
+import collections
+import dataclasses
+import ipaddress
+import re
+import socket
+from collections.abc import Sequence
+
+import aiodns
+import pycares
+from aiodns import error as aiodns_error
+
+from shared import clock, errors
+
+TTL_MIN_S = 60.0
+TTL_MAX_S = 3_600.0
+TTL_FAILED_S = 30.0  # soon enough for a name that is being repaired, and no flood of questions for one that is not
+CACHE_NAMES_MAX = 20_000
+LOOKUPS_MAX = 64  # more at once only make resolvers drop questions
+LOOKUP_S = 10.0
+QUESTION_S = 2.0
+TRIES = 2
+
+_REFUSED_NETWORKS = tuple(
+    ipaddress.ip_network(text)
+    for text in (
+        *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
+        *("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15"),
+        *("198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4"),
+        *("::/128", "::1/128", "64:ff9b:1::/48", "100::/64", "2001:db8::/32", "3fff::/20", "5f00::/16"),
+        *("fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8"),
+    )
+)
+_ENDS_IN_NUMBER = re.compile(r"(?:^|\.)(?:[0-9]+|0x[0-9a-f]*)\.?$", re.IGNORECASE)  # as WHATWG's host parser
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_V4_COMPATIBLE = ipaddress.IPv6Network("::/96")
+
+# fmt: off
+BAD_PORTS = frozenset({
+    0, 1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103,
+    104, 109, 110, 111, 113, 115, 117, 119, 123, 135, 137, 139, 143, 161, 179, 389, 427, 465, 512, 513, 514,
+    515, 526, 530, 531, 532, 540, 548, 554, 556, 563, 587, 601, 636, 989, 990, 993, 995, 1719, 1720, 1723,
+    2049, 3659, 4045, 4190, 5060, 5061, 6000, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697, 10080,
+})
+# fmt: on
+"""Ports of other protocols: a URL that names one is after a server that does not speak HTTP."""
+
+
+class UnresolvedError(OSError):
+    """The name has no address now; the text is the resolver's word for why."""
+
+
+class ForbiddenError(OSError):
+    """Not to be contacted at all: private_address or port."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Address:
+    """Where one attempt connects."""
+
+    ip: str
+    port: int
+
+
+@dataclasses.dataclass(slots=True)
+class _Known:
+    """What is remembered of one name; the next attempt's address stands first."""
+
+    ips: list[str]
+    until_s: float
+    why: str = ""
+
+
+class Resolver:
+    """Addresses for hosts. `connect_to` (HOST:PORT) sends everything to that one address, private or not."""
+
+    def __init__(
+        self,
+        *,
+        allow_private: bool = False,
+        connect_to: str = "",
+        nameservers: Sequence[str] | None = None,
+    ) -> None:
+        self._allow_private = allow_private
+        self._connect_to = _host_port(connect_to) if connect_to else None
+        self._nameservers = nameservers
+        self._channel: aiodns.DNSResolver | None = None
+        self._known: collections.OrderedDict[str, _Known] = collections.OrderedDict()
+        self._turns = asyncio.Semaphore(LOOKUPS_MAX)
+
+    async def lookup(self, host: str, port: int) -> Address:
+        """The address for one attempt. Raises UnresolvedError or ForbiddenError."""
+        if self._connect_to is not None:
+            target, target_port = self._connect_to
+            return Address((await self._ips(target))[0], target_port)
+        if port in BAD_PORTS:
+            raise ForbiddenError("port")
+        for ip in await self._ips(host):
+            # A name with one public and one private address has one address.
+            if self._allow_private or is_public(ip):
+                return Address(ip, port)
+        raise ForbiddenError("private_address")
+
+    def failed(self, host: str, address: Address) -> None:
+        """Nothing answered there: the host's other addresses come first from now on."""
+        if self._connect_to is not None:
+            return
+        known = self._known.get(host)
+        if known is not None and address.ip in known.ips:
+            known.ips.remove(address.ip)
+            known.ips.append(address.ip)
+
+    async def close(self) -> None:
+        if self._channel is not None:
+            await self._channel.close()
+            self._channel = None
+
+    async def _ips(self, host: str) -> list[str]:
+        try:
+            return [str(ipaddress.ip_address(host))]
+        except ValueError:
+            if _ENDS_IN_NUMBER.search(host):
+                # 0177.0.0.1, 127.1, 0x7f000001: what they mean depends on who reads them, so nobody is asked.
+                raise UnresolvedError("not a canonical address") from None
+        known = self._known.get(host)
+        if known is None or known.until_s <= clock.boot_s():
+            known = await self._ask(host)
+            self._known[host] = known
+            if len(self._known) > CACHE_NAMES_MAX:
+                self._known.popitem(last=False)
+        self._known.move_to_end(host)
+        if not known.ips:
+            raise UnresolvedError(known.why)
+        return known.ips
+
+    async def _ask(self, host: str) -> _Known:
+        if self._channel is None:
+            self._channel = aiodns.DNSResolver(nameservers=self._nameservers, timeout=QUESTION_S, tries=TRIES)
+        try:
+            async with asyncio.timeout(LOOKUP_S), self._turns:
+                found = await self._channel.getaddrinfo(host, type=socket.SOCK_STREAM)
+        except aiodns_error.DNSError as error:
+            return _Known([], clock.boot_s() + TTL_FAILED_S, str(error.args[-1]))
+        except TimeoutError:
+            return _Known([], clock.boot_s() + TTL_FAILED_S, "timeout")
+        except (UnicodeError, ValueError) as error:
+            return _Known([], clock.boot_s() + TTL_FAILED_S, f"not a name: {error}")
+        # IPv4 first: with one address an attempt, a machine without IPv6 must not lose every first attempt.
+        nodes = sorted(found.nodes, key=lambda node: node.family != socket.AF_INET)
+        ips = list(dict.fromkeys(_text(node) for node in nodes))
+        ttl_s = min((float(node.ttl) for node in nodes), default=TTL_FAILED_S)
+        return _Known(ips, clock.boot_s() + min(max(ttl_s, TTL_MIN_S), TTL_MAX_S), "" if ips else "no address")
+
+
+def is_public(ip: str) -> bool:
+    """Whether an address belongs to the public internet; an embedded IPv4 address is what counts."""
+    address = ipaddress.ip_address(ip)
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = _embedded(address)
+        if inner is not None:
+            return is_public(str(inner))
+    return not any(address in network for network in _REFUSED_NETWORKS if network.version == address.version)
+
+
+def _embedded(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    if address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    if address.sixtofour is not None:
+        return address.sixtofour
+    if address.teredo is not None:
+        return address.teredo[1]
+    if address in _NAT64 or (address in _V4_COMPATIBLE and int(address) > 1):
+        return ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
+    return None
+
+
+def _text(node: pycares.AddrInfoNode) -> str:
+    ip = node.addr[0]
+    return ip.decode() if isinstance(ip, bytes) else ip
+
+
+def _host_port(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+        raise errors.ConfigError(f"--connect-to wants HOST:PORT, not {text!r}")
+    return host.removeprefix("[").removesuffix("]"), int(port)

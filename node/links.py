@@ -1,0 +1,199 @@
+"""The links, title and meta robots of one page; a bad link is dropped and counted, the page is kept; pure.
+
+A page is thinned to the few tags that matter before a tree is built of it: HTML's rules for misnested tags let
+27 KB of them grow to 700 MB of tree, and 500 KB cost minutes. For X-Robots-Tag and meta robots the source is what
+search engines publish.
+"""
+
+import dataclasses
+import re
+from typing import Final
+
+from selectolax import lexbor
+
+from node import charsets
+from shared import errors, urls
+
+TAGS_MAX: Final = 50_000  # links, bases and metas of one page; with more, it was not made for people
+TITLE_CHARS_MAX: Final = 500  # of a title; more is a page that put its text there
+HTML_TYPES: Final = frozenset({"text/html", "application/xhtml+xml"})
+
+_LINKS: Final = "a[href],area[href],iframe[src]"
+_SCHEME = re.compile(r"[\x00-\x20]*([A-Za-z][A-Za-z0-9+.-]*):")
+# Possessive throughout, and never without a match: time is linear in the page, whatever it holds. A tag of more
+# than 64 attributes (two steps each) is no link but an attack on whoever compares them pairwise.
+_KEPT: Final = "a|area|base|meta|iframe|frame|title|script|style|textarea|xmp"
+_STEP: Final = r"""(?:[\s/]++|[^\s/>][^\s/>=]*+(?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+)?+)?+)"""
+_NEXT_TAG = re.compile(
+    rf"(?:[^<]++|<(?:/[a-z]|(?!(?:{_KEPT})[\s/>])[a-z])[^\s/>]*+{_STEP}*+(?:>|\Z)"
+    r"|<!--(?:-?>|(?:[^-]++|-(?!-!?>))*+(?:--!?>|\Z))|<[!?][^>]*+>?+|<(?![a-z/!?])|</(?![a-z]))*+"
+    rf"(?:(?P<tag><(?P<name>{_KEPT})(?=[\s/>]){_STEP}{{0,130}}+>)"
+    rf"|<(?:{_KEPT})(?=[\s/>]){_STEP}*+(?:>|\Z)|\Z)",
+    re.IGNORECASE,
+)
+# What stands between these and their end tags is text, not markup.
+_RAW: Final = {
+    name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE)
+    for name in ("script", "style", "textarea", "xmp", "title", "iframe")
+}
+_REFRESH = re.compile(r"\s*(?:[0-9][0-9.]*|\.[0-9.]*)\s*[;,]?\s*(?:url\s*=\s*)?(.+)", re.IGNORECASE | re.DOTALL)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """What a page says to a crawler."""
+
+    links: tuple[str, ...] = ()
+    """Canonical, each once, in the page's order; none if the page says nofollow."""
+    title: str | None = None
+    charset: str = "utf-8"
+    """The Python codec the body was read with."""
+    nofollow: bool = False
+    noindex: bool = False
+    bad_links: int = 0
+
+
+def extract(body: bytes, *, content_type: str | None, url: str, links_max: int, token: str = "") -> Page:
+    """Read one page; `token` is our product token, whose own meta robots element counts beside "robots".
+
+    No body makes this raise; one that is not HTML gives an empty page.
+    """
+    if not is_html(body, content_type):
+        return Page(charset=charsets.charset_of(body, content_type))
+    charset = charsets.charset_of(body, content_type)
+    tree = lexbor.LexborHTMLParser(thinned(charsets.text_of(body, charset)))
+    noindex, nofollow = _meta_robots(tree, token.lower())
+    found: tuple[tuple[str, ...], int] = ((), 0) if nofollow else _links(tree, url=url, links_max=links_max)
+    return Page(
+        links=found[0],
+        title=_title(tree),
+        charset=charset,
+        nofollow=nofollow,
+        noindex=noindex,
+        bad_links=found[1],
+    )
+
+
+def is_html(body: bytes, content_type: str | None) -> bool:
+    """Whether a body is read for links: by its declared type, else by looking like text."""
+    declared = (content_type or "").partition(";")[0].strip().lower()
+    if declared:
+        return declared in HTML_TYPES
+    head = body[: charsets.DECLARED_BYTES]
+    return b"<" in head and (b"\x00" not in head or head.startswith((b"\xff\xfe", b"\xfe\xff")))
+
+
+def robots_directives(values: tuple[str, ...], token: str = "") -> tuple[bool, bool]:
+    """(noindex, nofollow) of X-Robots-Tag values; a part "name: ..." counts only for our own token."""
+    noindex = nofollow = False
+    for value in values:
+        ours = True
+        for part in value.lower().split(","):
+            name, colon, rest = part.partition(":")
+            directive = part.strip()
+            # "unavailable_after: date" is a directive with a value, any other name before a colon a crawler.
+            if colon and name.strip() != "unavailable_after":
+                ours = name.strip() == token.lower()
+                directive = rest.strip()
+            noindex = noindex or (ours and directive in {"noindex", "none"})
+            nofollow = nofollow or (ours and directive in {"nofollow", "none"})
+    return noindex, nofollow
+
+
+def thinned(text: str) -> str:
+    """The page's links, bases, metas and titles alone, in order, as flat markup."""
+    kept: list[str] = []
+    at = 0
+    while at < len(text) and len(kept) < TAGS_MAX:
+        found = _NEXT_TAG.match(text, at)
+        assert found is not None  # the pattern ends in alternatives that match anything
+        at = found.end()
+        name = (found["name"] or "").lower()
+        close = _RAW[name].search(text, at) if name in _RAW else None
+        inside, at = (text[at : close.start()], close.start()) if close else ("", len(text) if name in _RAW else at)
+        if name == "title":
+            kept.append(f"<title>{inside[: TITLE_CHARS_MAX * 8]}</title>")
+        elif name in {"iframe", "frame"}:
+            # A frame outside a frameset would be dropped by the tree; a crawler follows it all the same.
+            kept.append(f"<iframe{found['tag'][len(name) + 1 :]}</iframe>")
+        elif name and name not in _RAW:
+            kept.append(found["tag"])
+    return "".join(kept)
+
+
+def _links(tree: lexbor.LexborHTMLParser, *, url: str, links_max: int) -> tuple[tuple[str, ...], int]:
+    base = _base(tree, url)
+    links: dict[str, None] = {}
+    seen: set[str] = set()
+    bad = 0
+    for raw in _hrefs(tree):
+        if raw in seen:
+            continue
+        seen.add(raw)
+        scheme = _SCHEME.match(raw)
+        # mailto:, javascript: and their like are no bad links, they are none; "#" is this page.
+        if raw.startswith("#") or (scheme is not None and scheme[1].lower() not in {"http", "https"}):
+            continue
+        try:
+            links[urls.canonical(raw, base)] = None
+        except errors.InvalidUrl:
+            bad += 1
+        if len(links) >= links_max:
+            break
+    return tuple(links), bad
+
+
+def _hrefs(tree: lexbor.LexborHTMLParser) -> list[str]:
+    """Every link as written, in order, a meta refresh first; rel=nofollow is left out."""
+    found = []
+    for node in tree.css("meta[http-equiv][content]"):
+        meta = node.attributes
+        if (meta["http-equiv"] or "").strip().lower() == "refresh":
+            match = _REFRESH.fullmatch(meta["content"] or "")
+            if match is not None:
+                found.append(_unquoted(match[1].strip()))
+    for node in tree.css(_LINKS):
+        attributes = node.attributes
+        rel = attributes.get("rel")
+        if rel is not None and "nofollow" in rel.lower().split():
+            continue
+        target = attributes.get("href") if "href" in attributes else attributes.get("src")
+        if target:
+            found.append(target)
+    return found
+
+
+def _unquoted(target: str) -> str:
+    """A meta refresh target without its quotes; what follows a closing quote is dropped, as browsers do."""
+    return target[1:].partition(target[0])[0] if target[:1] in {"'", '"'} else target
+
+
+def _base(tree: lexbor.LexborHTMLParser, url: str) -> str:
+    """The first base element's href, if it is a URL we could crawl, else the page's own."""
+    node = tree.css_first("base[href]")
+    href = node.attributes.get("href") if node is not None else None
+    if not href:
+        return url
+    try:
+        return urls.canonical(href, url)
+    except errors.InvalidUrl:
+        return url
+
+
+def _meta_robots(tree: lexbor.LexborHTMLParser, token: str) -> tuple[bool, bool]:
+    noindex = nofollow = False
+    for node in tree.css("meta[name][content]"):
+        meta = node.attributes
+        name = (meta["name"] or "").strip().lower()
+        if name == "robots" or (token and name == token):
+            words = {word.strip() for word in (meta["content"] or "").lower().split(",")}
+            noindex = noindex or bool(words & {"noindex", "none"})
+            nofollow = nofollow or bool(words & {"nofollow", "none"})
+    return noindex, nofollow
+
+
+def _title(tree: lexbor.LexborHTMLParser) -> str | None:
+    node = tree.css_first("title")
+    if node is None:
+        return None
+    return " ".join(node.text().split())[:TITLE_CHARS_MAX] or None

@@ -1,0 +1,467 @@
+"""Carries out what `ownership` decides: reads arcs, claims, starts visits, ends them, and writes the handoff log.
+
+One per node, on its event loop. State changes happen in `ownership`, between awaits; what waits is here.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
+
+import msgspec
+import tenacity
+
+from node import fetch, guard, ownership, schedule, visit
+from shared import (
+    agreement,
+    clock,
+    config,
+    errors,
+    frontier,
+    handoffs,
+    logs,
+    membership,
+    metrics,
+    placement,
+    records,
+    ring,
+)
+
+CLAIMS_PER_CALL = 128  # one trip to the store; a gain of many sites is claimed in such batches
+RETRY_MIN_S, RETRY_MAX_S = 0.1, 2.0  # between tries of a store that is away
+INBOX_S = 0.2  # between looks into the inbox
+INBOX_MAX = 1_000
+READ_AGAIN_S = 60.0  # every owner reads its own arcs again: whatever hint was lost, nothing stays asleep
+WATCH_S = 0.05  # how soon lost authority ends transfers in flight
+
+T = TypeVar("T")
+log = logs.get("node.runner")
+
+
+class Runner:
+    """The sites of one node, at work."""
+
+    def __init__(
+        self,
+        settings: config.Config,
+        *,
+        store: frontier.Frontier,
+        fetcher: fetch.Fetcher,
+        session: Callable[[], membership.Session],
+        counts: metrics.Metrics,
+    ) -> None:
+        self.settings = settings
+        self.me = settings.node.id
+        self.owned = ownership.Ownership(
+            self.me,
+            silence_s=(settings.membership.view_lease_s + settings.membership.wire_s) * clock.SLACK,
+            delay_min_s=settings.politeness.delay_min_s,
+        )
+        self.due = schedule.Schedule()
+        self.visits: dict[str, asyncio.Task[None]] = {}
+        self.trouble: str | None = None
+        """Why the store does not answer; None while it does."""
+        self.pages = self.requests = self.fenced = self.late = self.arc_reads = 0
+        self.smallest_gap_ratio: float | None = None
+        self.tools: visit.Tools | None = None
+        self.store_offset_ms = 0.0
+        """Store's TIME less this machine's wall clock."""
+        self._round_trip_ms = 0.0
+        self._store = store
+        self._fetcher = fetcher
+        self._session = session
+        self._counts = counts
+        self._claims: deque[tuple[tuple[str, ...], int]] = deque()
+        self._arcs: deque[ownership.ReadArcs] = deque()
+        self._log_lines: deque[records.Handoff] = deque()
+        self._epochs: deque[tuple[placement.Placement | None, placement.Placement]] = deque()
+        self._moved: dict[str, records.Handoff] = {}
+        self._gained_s: dict[str, float] = {}
+        self._last_start: dict[str, tuple[float, int]] = {}
+        self._crawl_delays: dict[str, tuple[int, dict[str, float | None]]] = {}
+        self._abandoned: dict[str, float] = {}
+        self._work = asyncio.Event()
+        self._group: asyncio.TaskGroup | None = None
+
+    # -- what the session says
+
+    def on_effect(self, effect: membership.OwnerEffect, now_s: float) -> None:
+        match effect:
+            case agreement.Adopt():
+                self.apply(self.owned.adopted(now_s, effect))
+                now_held = self.owned.placement
+                assert now_held is not None
+                logs.bind(epoch=now_held.epoch)
+                self._counts.epoch.set(now_held.epoch)
+                log.info(
+                    "view.adopted",
+                    members=sorted(now_held.view.members),
+                    whole=effect.whole,
+                    sites=len(self.owned.sites),
+                )
+            case agreement.Settle():
+                log.info("view.settled", how=dict(effect.how))
+                self.apply(self.owned.settled(now_s, effect))
+            case agreement.StopAll():
+                log.warning("incarnation.over", reason=effect.reason, visits=len(self.visits))
+                self.apply(self.owned.stop(effect.incarnation))
+
+    def apply(self, effects: Iterable[ownership.Effect]) -> None:
+        """Run effects; those that wait are queued for their worker."""
+        for effect in effects:
+            match effect:
+                case ownership.Ready():
+                    self.due.put(effect.site, effect.at_s, priority=effect.priority)
+                case ownership.Claim():
+                    self._claims.append((effect.sites, effect.epoch))
+                case ownership.ReadArcs():
+                    self._arcs.append(effect)
+                case ownership.Abandon():
+                    until_s = clock.boot_s() + self.settings.membership.stop_s
+                    self._abandoned.update(dict.fromkeys(effect.sites, until_s))
+                case ownership.Acknowledge():
+                    self._session().feed(agreement.Applied(effect.epoch))
+                case ownership.Stopped():
+                    self._session().feed(agreement.Stopped(effect.incarnation))
+                case ownership.Moved():
+                    self._note_move(effect)
+        self._work.set()
+
+    # -- workers
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            group.create_task(self._claim_forever())
+            group.create_task(self._read_arcs_forever())
+            group.create_task(self._read_inbox_forever())
+            group.create_task(self._write_log_forever())
+            group.create_task(self._watch_forever())
+            group.create_task(self._dispatch_forever())
+
+    async def _claim_forever(self) -> None:
+        """One claim at a time, so that answers come in the order of the questions."""
+        while True:
+            if not self._claims:
+                await self._worked()
+                continue
+            asked, epoch = self._claims.popleft()
+            sites = [site for site in asked if site in self.owned.sites]
+            for at in range(0, len(sites), CLAIMS_PER_CALL):
+                await self._claim(sites[at : at + CLAIMS_PER_CALL], epoch)
+
+    async def _claim(self, sites: list[str], epoch: int) -> None:
+        """Claim under `epoch`; 0 reads sites again under the tenure each has."""
+        by_epoch: dict[int, list[str]] = {}
+        for site in sites:
+            held = self.owned.sites.get(site)
+            if held is not None and held.phase is ownership.Phase.CLAIMING:
+                by_epoch.setdefault(held.tenure or epoch, []).append(site)
+        for tenure, group in by_epoch.items():
+            answers = await self._answered(lambda group=group, tenure=tenure: self._ask_claim(group, tenure))  # type: ignore[misc]
+            now_s = clock.boot_s()
+            for site, record in zip(group, answers, strict=True):
+                self.apply(self.owned.claimed(now_s, site, tenure, record))
+
+    async def _ask_claim(self, sites: list[str], tenure: int) -> list[records.SiteRecord | None]:
+        return await self._store.claim(sites, self.me, tenure, delay_s=self.settings.politeness.delay_min_s)
+
+    async def _read_arcs_forever(self) -> None:
+        """Gained arcs at once, all of ours now and then."""
+        next_s = clock.boot_s() + READ_AGAIN_S
+        while True:
+            held = self.owned.placement
+            if self._arcs:
+                asked = self._arcs.popleft()
+                arcs, overridden = asked.arcs, asked.overridden
+            elif held is not None and clock.boot_s() >= next_s:
+                arcs = tuple(arc for arc in held.ring.arcs() if arc.target == self.me)
+                overridden = tuple(site for site, node in held.view.overrides.items() if node == self.me)
+                next_s = clock.boot_s() + READ_AGAIN_S
+            else:
+                await self._worked(1.0)
+                continue
+            if held is None:
+                continue
+            await self._answered(lambda: self._read_arcs(held.ring, arcs, overridden))  # noqa: B023 - awaited here
+
+    async def _read_arcs(self, circle: ring.Ring, arcs: tuple[ring.Arc, ...], overridden: tuple[str, ...]) -> None:
+        self.arc_reads += 1
+        self._find(site for site in overridden if site not in self.owned.sites)
+        async for page in self._store.sites_in(ring.index_ranges(circle, arcs)):
+            self._find(site for site in page if site not in self.owned.sites)
+
+    def _find(self, sites: Iterable[str]) -> None:
+        self.apply(self.owned.found([site for site in sites if self.owned.owner_of(site) == self.me]))
+
+    async def _read_inbox_forever(self) -> None:
+        while True:
+            await asyncio.sleep(INBOX_S)
+            if self.owned.placement is None:
+                continue
+            sites = await self._answered(lambda: self._store.inbox(self.me, at_most=INBOX_MAX))
+            mine = [site for site in sites if self.owned.owner_of(site) == self.me]
+            elsewhere: dict[str, list[str]] = {}
+            for site in sites:
+                owner = self.owned.owner_of(site)
+                if owner is not None and owner != self.me:
+                    elsewhere.setdefault(owner, []).append(site)
+            self.apply(self.owned.found(mine))
+            for owner, others in elsewhere.items():
+                await self._answered(lambda owner=owner, others=others: self._store.wake(owner, others))  # type: ignore[misc]
+
+    async def _write_log_forever(self) -> None:
+        """The handoff log, in order; nothing waits for it."""
+        while True:
+            if self._epochs:
+                before, after = self._epochs.popleft()
+                self._log_lines.append(await self._answered(lambda: self._summarise(before, after)))  # noqa: B023 - awaited here
+            if not self._log_lines:
+                await self._worked(1.0)
+                continue
+            lines = [self._log_lines.popleft() for _ in range(min(len(self._log_lines), 500))]
+            await self._answered(lambda: self._store.append_handoffs(lines))  # noqa: B023 - awaited here
+
+    async def _watch_forever(self) -> None:
+        """Tick the waits; end transfers when authority ends, and those on lost sites when their time is up."""
+        had_authority = False
+        while True:
+            await asyncio.sleep(WATCH_S)
+            now_s = clock.boot_s()
+            self.apply(self.owned.ticked(now_s))
+            authority = self._session().authority()
+            if had_authority and not authority and self.visits:
+                log.warning("authority.lost", reset=self._fetcher.abort())
+            had_authority = authority
+            for site in [site for site, until_s in self._abandoned.items() if now_s >= until_s]:
+                del self._abandoned[site]
+                self._fetcher.abort(site)
+                task = self.visits.get(site)
+                if task is not None:
+                    task.cancel()
+
+    async def _dispatch_forever(self) -> None:
+        """Start visits of what is due while there is authority, a place and a store."""
+        while True:
+            now_s = clock.boot_s()
+            while len(self.visits) < self.settings.node.concurrency and self._may_start():
+                site = self.due.take(now_s)
+                if site is None:
+                    break
+                self._start(site, now_s)
+            next_s = self.due.next_s()
+            wait_s = 0.25 if next_s is None else min(max(next_s - clock.boot_s(), 0.001), 0.25)
+            if len(self.visits) >= self.settings.node.concurrency or not self._may_start():
+                wait_s = 0.05
+            await self._worked(wait_s)
+
+    def _may_start(self) -> bool:
+        return self.trouble is None and self._session().authority()
+
+    async def _worked(self, timeout_s: float = 0.25) -> None:
+        """Wait until something was queued, at most so long."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._work.wait()
+        except TimeoutError:
+            return
+        # Every waiter must see it before it is cleared.
+        await asyncio.sleep(0)
+        self._work.clear()
+
+    # -- visits
+
+    def _start(self, site: str, now_s: float) -> None:
+        held = self.owned.sites.get(site)
+        if held is not None and held.phase is ownership.Phase.RESTING and held.record and not held.record.head:
+            self.apply(self.owned.found([site]))  # the first of `later` has fallen due
+            return
+        if site in self.visits:
+            # The visit of an earlier tenure is still ending.
+            self.due.put(site, now_s + WATCH_S, priority=0)
+            return
+        held = self.owned.start(now_s, site)
+        if held is None:
+            held = self.owned.sites.get(site)
+            if held is not None and held.phase is ownership.Phase.RESTING and held.ready_s > now_s:
+                self.due.put(site, held.ready_s, priority=0)
+            return
+        assert self._group is not None
+        self.visits[site] = self._group.create_task(self._visit(held), name=f"visit {site}")
+
+    async def _visit(self, held: ownership.Held) -> None:
+        assert self.tools is not None
+        turn = visit.Turn(held, self._permit(held), self._delays_of(held))
+        answer: records.Committed | None = None
+        fenced = False
+        try:
+            answer = await visit.visit(turn, self.tools)
+        except errors.StaleEpoch:
+            fenced = True
+        except errors.StoreUnavailable as error:
+            self.lose_store(error)
+        except asyncio.CancelledError:
+            if held.phase is not ownership.Phase.LEAVING:
+                raise
+        finally:
+            self.visits.pop(held.site, None)
+            self._abandoned.pop(held.site, None)
+        now_s = clock.boot_s()
+        if fenced:
+            self.fenced += 1
+            self._counts.fenced.inc()
+            log.warning("commit.fenced", site=held.site, tenure=held.tenure)
+            self.apply(self.owned.fenced(held))
+        else:
+            self.apply(self.owned.finished(now_s, held, answer, rest_s=max(turn.rest_until_s - now_s, 0.0)))
+
+    def _permit(self, held: ownership.Held) -> guard.Permit:
+        def may_send() -> str | None:
+            if not self.owned.owns(held.site, held.tenure):
+                return "not_owner"
+            return None if self._session().authority() else "no_authority"
+
+        def may_start() -> str | None:
+            return may_send() or (None if clock.boot_s() >= held.ready_s else "not_due")
+
+        return guard.Permit(held.site, may_start, may_send, clock.boot_s, self._on_late)
+
+    def _on_late(self, late_s: float) -> None:
+        self.late += 1
+        self._counts.late_contacts.inc()
+        log.error("contact.late", late_s=round(late_s, 3))
+
+    def _delays_of(self, held: ownership.Held) -> dict[str, float | None]:
+        tenure, delays = self._crawl_delays.get(held.site, (0, {}))
+        if tenure != held.tenure:
+            delays = {}
+            self._crawl_delays[held.site] = (held.tenure, delays)
+        return delays
+
+    async def persist(self, held: ownership.Held, change: records.Commit) -> records.Committed:
+        """Commit; while the store is away, again, as long as the site may still be committed by us."""
+        held.n += 1
+        began_s = clock.boot_s()
+        async for attempt in tenacity.AsyncRetrying(
+            wait=tenacity.wait_exponential_jitter(RETRY_MIN_S, RETRY_MAX_S, jitter=RETRY_MIN_S),
+            retry=tenacity.retry_if_exception_type(errors.StoreUnavailable),
+            reraise=True,
+        ):
+            with attempt:
+                try:
+                    answer = await self._store.commit(
+                        held.site, self.me, held.tenure, held.n, _aged(change, clock.boot_s() - began_s)
+                    )
+                except errors.StoreUnavailable as error:
+                    self.lose_store(error)
+                    raise
+        self.find_store()
+        self.pages += change.visits
+        self._counts.pages.inc(change.visits)
+        if answer.forgotten:
+            log.warning("store.forgot", site=held.site, n=held.n)
+        return answer
+
+    def on_request(self, held: ownership.Held, answer: fetch.Answer, delay_ms: int) -> None:
+        """Count a request that went out, and close the site's handoff entry with its first one."""
+        self.requests += 1
+        self._counts.body_bytes.inc(answer.body_bytes)
+        self._counts.fetch_seconds.observe(answer.end_boot_s - answer.start_boot_s)
+        last = self._last_start.get(held.site)
+        if last is not None and last[1] == held.tenure and delay_ms > 0:
+            ratio = (answer.start_boot_s - last[0]) * 1000 / delay_ms
+            self._counts.gap_ratio.observe(ratio)
+            self.smallest_gap_ratio = ratio if self.smallest_gap_ratio is None else min(ratio, self.smallest_gap_ratio)
+        self._last_start[held.site] = (answer.start_boot_s, held.tenure)
+        if held.moved:
+            held.moved = False
+            line = self._moved.pop(held.site, None)
+            if line is not None and line.epoch == held.tenure:
+                self._log_lines.append(
+                    handoffs.first_fetch(line, first_fetch_ms=round(answer.start_wall_ms + self.store_offset_ms))
+                )
+            self._counts.takeover_seconds.observe(
+                max(0.0, answer.start_boot_s - self._gained_s.pop(held.site, answer.start_boot_s))
+            )
+
+    def _note_move(self, move: ownership.Moved) -> None:
+        line = handoffs.moved(
+            move.record, epoch=move.tenure, node=self.me, cause=move.cause, settled_by=move.settled_by
+        )
+        self._moved[move.site] = line
+        era = self.owned.gained_in(move.site)
+        self._gained_s[move.site] = era.seen_s if era is not None else clock.boot_s()
+        self._log_lines.append(line)
+        self._counts.moves.labels(move.settled_by).inc()
+
+    def note_epoch(self, view: records.View, epoch: int) -> None:
+        """Our proposal became the view: its summary is ours to write."""
+        before = self.owned.placement
+        self._epochs.append((before, placement.Placement.of(view, epoch, before)))
+        self._work.set()
+
+    async def _summarise(self, before: placement.Placement | None, after: placement.Placement) -> records.Handoff:
+        """One line of the handoff log for a view; reads the sites that moved and no others (P6)."""
+        arcs = ring.moved_arcs(before.ring, after.ring) if before else after.ring.arcs()
+        moved = 0
+        async for page in self._store.sites_in(ring.index_ranges(after.ring, arcs)):
+            moved += sum(1 for site in page if before is None or before.owner(site) != after.owner(site))
+        return handoffs.epoch_line(
+            before,
+            after,
+            arcs=len(arcs),
+            sites=moved,
+            node=self.me,
+            time_ms=round(time.time() * 1000 + self.store_offset_ms),
+        )
+
+    # -- the store
+
+    async def _answered(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask the store, again and again while it is away."""
+        async for attempt in tenacity.AsyncRetrying(
+            wait=tenacity.wait_exponential_jitter(RETRY_MIN_S, RETRY_MAX_S, jitter=RETRY_MIN_S),
+            retry=tenacity.retry_if_exception_type(errors.StoreUnavailable),
+        ):
+            with attempt:
+                try:
+                    answer = await ask()
+                except errors.StoreUnavailable as error:
+                    self.lose_store(error)
+                    raise
+        self.find_store()
+        return answer
+
+    def lose_store(self, error: errors.StoreUnavailable) -> None:
+        if self.trouble is None:
+            log.warning("store.lost", error=str(error))
+            self._counts.store_errors.labels("redis").inc()
+        self.trouble = str(error)
+
+    def find_store(self) -> None:
+        if self.trouble is not None:
+            log.info("store.back")
+            self.trouble = None
+            self.apply(self.owned.retried())
+
+    async def measure_clock(self) -> None:
+        """The store's TIME against ours: what a log needs to compare moments of two machines."""
+        before_ms = time.time() * 1000
+        store_ms = await self._store.ping()
+        after_ms = time.time() * 1000
+        self.store_offset_ms = store_ms - (before_ms + after_ms) / 2
+        self._round_trip_ms = after_ms - before_ms
+        self.find_store()
+
+    def clock_error_ms(self) -> int:
+        """How far this machine's wall clock may be from the store's."""
+        return round(abs(self.store_offset_ms) + self._round_trip_ms / 2 + 1)
+
+
+def _aged(change: records.Commit, waited_s: float) -> records.Commit:
+    """The same change told later: the request is longer ago; the due is not shortened, which errs on the safe side."""
+    if change.fetched_ms_ago is None or waited_s < 0.001:
+        return change
+    return msgspec.structs.replace(change, fetched_ms_ago=change.fetched_ms_ago + round(waited_s * 1000))

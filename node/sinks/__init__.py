@@ -1,0 +1,1 @@
+"""Where fetched pages go."""

@@ -1,0 +1,204 @@
+"""aiohttp's connections under the guard: which socket, which address, one request a fetch, what is kept open.
+
+It is the only file that knows aiohttp's inner parts (`TCPConnector._factory` and `_resolve_host`,
+`ResponseHandler.data_received`); the tests pin each use. Nothing here judges: `node.guard` does.
+"""
+
+import asyncio
+import collections
+import functools
+import re
+import ssl
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, cast
+
+import aiohttp
+from aiohttp import abc, client_proto, helpers, http_exceptions
+
+from node import dns, guard
+
+KEEP_ALIVE_S = 15.0  # the usual delay of a site comes round within it; few servers wait longer
+HEAD_BYTES_MAX = 1024 * 1024  # all header lines of one answer together: memory, not manners
+HEAD_END = re.compile(rb"\r?\n\r?\n")
+
+
+class Exchange(guard.Contact):
+    """One fetch: the guard's contact, with the address it goes to and the connection it got."""
+
+    def __init__(self, permit: guard.Permit) -> None:
+        super().__init__(permit)
+        self.address: dns.Address | None = None
+        self.handler: Handler | None = None
+        self.scope: asyncio.Timeout | None = None
+        self.aborted = False
+
+    def reset(self) -> None:
+        """Take the connection down at once: the kernel forgets what it has not sent."""
+        if self.socket is not None:
+            self.socket.reset_on_close()
+        if self.handler is not None:
+            self.handler.abort()
+
+    def abort(self) -> None:
+        """End the fetch from outside."""
+        self.aborted = True
+        self.reset()
+        if self.scope is not None and not self.scope.expired():
+            self.scope.reschedule(asyncio.get_running_loop().time())
+
+
+class Connector(aiohttp.TCPConnector):
+    """Opens guarded sockets to the address its exchange names, and lets each exchange ask once."""
+
+    def __init__(self, *, connections: int, tls: ssl.SSLContext | None) -> None:
+        super().__init__(
+            limit=connections,
+            keepalive_timeout=KEEP_ALIVE_S,
+            happy_eyeballs_delay=None,
+            socket_factory=guard.open_socket,
+            use_dns_cache=False,
+            resolver=aiohttp.ThreadedResolver(),  # never asked; the default would open a resolver of its own
+            ssl=tls if tls is not None else True,
+        )
+        self.idle: collections.OrderedDict[Handler, None] = collections.OrderedDict()
+        self._idle_max = 4 * connections
+        loop = asyncio.get_running_loop()
+        self._factory = cast(
+            "functools.partial[client_proto.ResponseHandler]", functools.partial(Handler, loop, self.idle)
+        )
+
+    async def connect(
+        self, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
+    ) -> aiohttp.connector.Connection:
+        exchange = current()
+        if exchange.begun:
+            # aiohttp sends an idempotent request again when the server hangs up; a second request is a second
+            # contact without a delay (P1).
+            raise aiohttp.ClientConnectionError("one request a fetch")
+        exchange.begun = True
+        connection = await super().connect(req, traces, timeout)
+        cast("Handler", connection.protocol).begin(exchange)
+        return connection
+
+    async def _resolve_host(self, host: str, port: int, traces: Sequence[Any] | None = None) -> list[abc.ResolveResult]:
+        del port, traces
+        address = current().address
+        assert address is not None, "an exchange connects after its look-up"
+        return [abc.ResolveResult(hostname=host, host=address.ip, port=address.port, family=0, proto=0, flags=0)]
+
+    def keep(self, handler: "Handler") -> None:
+        """A connection went back to the pool; beyond a bound the one that has waited longest is closed."""
+        if handler.is_connected() and not handler.should_close:
+            self.idle[handler] = None
+        while len(self.idle) > self._idle_max:
+            self.idle.popitem(last=False)[0].close()
+
+    def drop_idle(self, site: str | None) -> None:
+        """Close what waits in the pool for a site, or for all."""
+        for handler in [one for one in self.idle if site in (None, one.socket.contact.permit.site)]:
+            del self.idle[handler]
+            handler.socket.reset_on_close()
+            handler.abort()
+
+
+class Handler(client_proto.ResponseHandler):
+    """aiohttp's protocol, with its transport under the guard and its input cut where heads end."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, idle: "collections.OrderedDict[Handler, None]") -> None:
+        super().__init__(loop)
+        sock = current().socket
+        assert sock is not None, "the socket is made before its protocol"
+        self.socket = sock
+        self.headed = False
+        """The answer's head has reached the fetch: what follows is body."""
+        self.broken: BaseException | None = None
+        """Why the body in hand ends before its end."""
+        self._idle = idle
+        self._head_bytes = 0
+        self._seam = b""
+
+    def begin(self, exchange: Exchange) -> None:
+        """The connection serves this exchange from now on, and asks its permit."""
+        self._idle.pop(self, None)
+        self.socket.contact = exchange
+        exchange.socket, exchange.handler = self.socket, self
+        self.headed, self.broken, self._head_bytes, self._seam = False, None, 0, b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        guarded = GuardedTransport(cast("asyncio.Transport", transport), self.socket)
+        super().connection_made(cast("asyncio.Transport", guarded))
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._idle.pop(self, None)
+        if exc is not None and self._payload is not None and not self._payload.is_eof():
+            # A body that runs until the end of the connection would count as whole after a reset.
+            self.broken = exc
+        super().connection_lost(exc)
+
+    def set_exception(self, exc: BaseException, exc_cause: BaseException = helpers._EXC_SENTINEL) -> None:  # noqa: SLF001 - the default of the method it overrides
+        payload = self._payload
+        super().set_exception(exc, exc_cause)
+        if payload is not None and not payload.is_eof() and payload.exception() is None:
+            # After a fault between chunks nobody tells the reader, who would wait for the total time.
+            self.broken = exc
+            payload.feed_eof()
+
+    def data_received(self, data: bytes) -> None:
+        if self.headed:
+            super().data_received(data)
+            return
+        self._head_bytes += len(data)
+        if self._head_bytes > HEAD_BYTES_MAX:
+            self.set_exception(http_exceptions.LineTooLong(b"head", HEAD_BYTES_MAX))
+            self.abort()
+            return
+        for piece in self._cut(data):
+            super().data_received(piece)
+
+    def _cut(self, data: bytes) -> Iterator[bytes]:
+        """`data` in pieces that end where a head may end.
+
+        The parser throws away a whole answer when surplus bytes (after a 204, after Content-Length) come in
+        the same piece as its head. Cut there, it is delivered before the surplus is found to be no answer.
+        """
+        window = self._seam + data
+        begin = len(self._seam)
+        self._seam = window[-3:]
+        for end in HEAD_END.finditer(window):
+            if end.end() > begin:
+                yield window[begin : end.end()]
+                begin = end.end()
+            if self.transport is None:
+                return
+        if begin < len(window) or not data:
+            yield window[begin:]
+
+
+class GuardedTransport:
+    """A transport whose first write for an exchange asks whether a request may start."""
+
+    def __init__(self, inner: asyncio.Transport, sock: guard.GuardedSocket) -> None:
+        self._inner = inner
+        self._socket = sock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def write(self, data: bytes) -> None:
+        contact = self._socket.contact
+        if contact.written:
+            self._inner.write(data)
+            return
+        contact.written = True
+        with contact.start(self._socket):
+            self._inner.write(data)
+        if contact.refusal is not None:
+            raise guard.RefusalError(contact.refusal)
+
+    def writelines(self, chunks: Iterable[bytes]) -> None:
+        self.write(b"".join(chunks))
+
+
+def current() -> Exchange:
+    """The exchange of the running fetch."""
+    return cast("Exchange", guard.CONTACT.get())

@@ -1,0 +1,1 @@
+"""What both programs agree on: records, ring, sites, membership, frontier."""

@@ -1,0 +1,19 @@
+"""The two clocks: boot time for durations and authority, wall time for records and logs.
+
+CLOCK_BOOTTIME counts on through suspend, so a machine that slept knows that its authority ran out. Wall time is
+looked at only to notice a jump forward (a restored snapshot): see `Authority` in views.py.
+"""
+
+import time
+
+SLACK = 1.002  # clocks of two machines run within 0.1 % of each other: every wait between them is this much longer
+
+
+def boot_s() -> float:
+    """Seconds since boot, suspend included; comparable only on one machine."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def wall_ms() -> int:
+    """Milliseconds since 1970 by this machine's wall clock; for logs, never for politeness."""
+    return time.time_ns() // 1_000_000

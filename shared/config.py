@@ -1,0 +1,227 @@
+"""The one configuration tree: TOML, then `CRAWLRING_*` variables, then options; frozen, unknown keys refused.
+
+Every field has its unit in its name, a default, and the reason for the default in its docstring.
+"""
+
+import os
+import re
+import tomllib
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from shared import errors
+
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+Count = Annotated[int, msgspec.Meta(gt=0)]
+
+ENV_PREFIX = "CRAWLRING_"
+SHORT_ENV = {"ETCD": "etcd", "REDIS": "redis", "CLUSTER": "cluster"}
+OTHER_ENV = ("CRAWLRING_CONFORMANCE",)  # the tests' own, not ours
+
+
+# Type checkers learn here that every table is frozen and built by keyword: they do not look at the base.
+@typing.dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One table of the TOML file."""
+
+
+class Membership(Section):
+    lease_ttl_s: Annotated[int, msgspec.Meta(ge=3)] = 10
+    """etcd keeps a silent node's key this long; shorter finds deaths sooner, and takes a busy machine for a dead one."""
+    view_lease_s: Positive = 5.0
+    """VL: authority lasts this long from the sending of a confirm; longer survives longer etcd outages."""
+    wire_s: Positive = 2.25
+    """G: from the guard's clock read to the last byte the kernel may send: 0.25 s check + 2 s TCP_USER_TIMEOUT."""
+    confirm_s: Positive = 1.0
+    """Between confirms; four may be lost within VL."""
+    call_s: Positive = 0.8
+    """Deadline of one etcd call; under VL / 5 so that an endpoint can be changed in time."""
+    gather_s: Positive = 1.0
+    """Joins are gathered this long, so that a cluster's start is one view; losses are never held back."""
+    rejoin_s: Annotated[float, msgspec.Meta(ge=0)] = 30.0
+    """After a lost lease, so that the failure can be watched; at once if nobody else is alive."""
+    stop_s: Positive = 5.0
+    """What is in flight on a lost site may finish this long, then it is reset."""
+    drain_s: Positive = 30.0
+    """A drain takes at most this long, then it is as a crash."""
+
+
+class RingSettings(Section):
+    algorithm: str = "xxh3-64"
+    """xxh3-64, or the articles' sha1-64 and md5-32."""
+    vnodes: Count = 256
+    """Points of a node of weight 1: the busiest of 16 nodes has 1.12 of the mean number of sites (150: 1.18)."""
+
+
+class SiteSettings(Section):
+    private_suffixes: tuple[str, ...] = ()
+    """Private suffixes (github.io) that count as public: each name below them is then a site of its own."""
+
+
+class Identity(Section):
+    user_agent: str = ""
+    """Product token and contact, as in `Name/1.0 (+https://example.org/bot)`; there is no silent default."""
+
+
+class Politeness(Section):
+    delay_min_s: Positive = 2.0
+    """From the end of one fetch to the start of the next on a site; between StormCrawler's 1 s and Heritrix' 3 s."""
+    delay_cap_s: Positive = 300.0
+    """Crawl-delay above it is cut to it, and logged; crawler-commons caps at the same 300 s."""
+    duration_factor: Annotated[float, msgspec.Meta(ge=0)] = 1.0
+    """The delay is at least this many times the last fetch's duration: a slow site is left alone longer."""
+    jitter: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
+    """Random share of the delay added to it; jitter only adds."""
+    backoff_min_s: Positive = 60.0
+    """First pause after a 429 or 503 without Retry-After, doubling."""
+    backoff_cap_s: Positive = 86_400.0
+    """Longest pause, Retry-After included: a day."""
+    robots_ttl_s: Positive = 86_400.0
+    """RFC 9309 2.4: robots.txt is not used longer than a day."""
+    robots_error_ttl_s: Positive = 3_600.0
+    """After an unreachable robots.txt, when to ask again."""
+
+
+class Limits(Section):
+    body_bytes_max: Count = 10 * 1024 * 1024
+    """Decoded; the rest is dropped and the page marked truncated."""
+    robots_bytes_max: Count = 500 * 1024
+    """RFC 9309 2.5: at least 500 KiB."""
+    header_bytes_max: Count = 64 * 1024
+    """One header line; some sites send a policy of this size."""
+    connect_s: Positive = 10.0
+    """One address, one try."""
+    first_byte_s: Positive = 30.0
+    """From the request to the first byte of the answer."""
+    total_s: Positive = 60.0
+    """One fetch, body included; endless pages end here."""
+    url_bytes_max: Count = 2_048
+    """Longer ones are traps as a rule."""
+    path_depth_max: Count = 32
+    """Path segments of a URL."""
+    path_repeats_max: Count = 3
+    """One segment standing more often than this in a path is a trap."""
+    links_per_page_max: Count = 5_000
+    """The rest of a page's links is dropped."""
+    pages_per_site_max: Count = 1_000_000
+    """URLs ever accepted for one site."""
+    attempts_max: Count = 4
+    """Visits of one URL that ended without an answer before it is set aside."""
+
+
+class Recrawl(Section):
+    enabled: bool = False
+    """Visit pages again after an interval from their change rate."""
+    interval_min_s: Positive = 3_600.0
+    interval_max_s: Positive = 30 * 86_400.0
+    interval_start_s: Positive = 86_400.0
+    """Before any second visit."""
+
+
+class Node(Section):
+    id: Annotated[str, msgspec.Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,62})?$")] = ""
+    weight: Annotated[float, msgspec.Meta(ge=0, le=100)] = 1.0
+    """Share of sites against the others' weights."""
+    concurrency: Count = 64
+    """Sites visited at one time."""
+    out: str = "out"
+    """Where the crawl log and the pages go."""
+    listen: str = "127.0.0.1:0"
+    """Status endpoint; loopback by default, port 0 = any free one."""
+    connect_to: str = ""
+    """HOST:PORT that every connection goes to (a staging web)."""
+    allow_private: bool = False
+    """Allow private, loopback and link-local addresses."""
+    jsonl: bool = True
+    """Write pages as JSON Lines to OUT/pages-<node>.jsonl."""
+
+
+class Config(Section):
+    cluster: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")] = "default"
+    etcd: str = "127.0.0.1:2379"
+    """HOST:PORT[,HOST:PORT...]"""
+    redis: str = "redis://127.0.0.1:6379/0"
+    membership: Membership = Membership()
+    ring: RingSettings = RingSettings()
+    sites: SiteSettings = SiteSettings()
+    identity: Identity = Identity()
+    politeness: Politeness = Politeness()
+    limits: Limits = Limits()
+    recrawl: Recrawl = Recrawl()
+    node: Node = Node()
+
+
+def load(
+    path: Path | None = None, *, environ: Mapping[str, str] | None = None, options: Mapping[str, Any] | None = None
+) -> Config:
+    """Build the tree: file, then variables, then options (dotted name -> value; None is "not given").
+
+    Raises ConfigError naming the key and where it came from.
+    """
+    tree: dict[str, Any] = {}
+    if path is not None:
+        try:
+            tree = tomllib.loads(path.read_text())
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise errors.ConfigError(f"cannot read {path}: {error}") from error
+    for name, value in (os.environ if environ is None else environ).items():
+        if name.startswith(ENV_PREFIX) and name not in OTHER_ENV:
+            _put(tree, _env_key(name), value)
+    for name, value in (options or {}).items():
+        if value is not None:
+            _put(tree, name, value)
+    try:
+        config = msgspec.convert(tree, Config, strict=False)
+    except msgspec.ValidationError as error:
+        raise errors.ConfigError(f"configuration: {error}") from error
+    return _checked(config)
+
+
+def require_user_agent(config: Config) -> str:
+    """The user agent, or ConfigError: it must carry a product token and a contact a site's operator can use."""
+    agent = config.identity.user_agent.strip()
+    example = "--user-agent 'Name/1.0 (+https://example.org/bot)'"
+    if not agent:
+        raise errors.ConfigError(f"a user agent is required: {example}")
+    if not re.match(r"^[A-Za-z_-]+(/[\w.+-]+)?(\s|$)", agent):
+        raise errors.ConfigError(f"the user agent must begin with a product token of letters, - and _: {example}")
+    if not re.search(r"https?://[^\s)]+\.[^\s)]+|https?://localhost|[\w.+-]+@[\w-]+\.[\w.-]+", agent):
+        raise errors.ConfigError(f"the user agent must say how to reach you (a URL or an e-mail address): {example}")
+    if not agent.isascii() or not agent.isprintable():
+        raise errors.ConfigError("the user agent must be printable ASCII")
+    return agent
+
+
+def product_token(user_agent: str) -> str:
+    """The name that robots.txt groups are matched against (RFC 9309 2.2.1)."""
+    found = re.match(r"[A-Za-z_-]+", user_agent)
+    return found.group(0) if found else user_agent
+
+
+def _env_key(name: str) -> str:
+    short = name.removeprefix(ENV_PREFIX)
+    return SHORT_ENV.get(short, short.lower().replace("__", "."))
+
+
+def _put(tree: dict[str, Any], dotted: str, value: Any) -> None:
+    *tables, leaf = dotted.split(".")
+    for table in tables:
+        tree = tree.setdefault(table, {})
+        if not isinstance(tree, dict):
+            raise errors.ConfigError(f"configuration: {dotted}: {table} is not a table")
+    tree[leaf] = value
+
+
+def _checked(config: Config) -> Config:
+    member = config.membership
+    if member.view_lease_s <= member.confirm_s + member.call_s:
+        raise errors.ConfigError("membership.view_lease_s must be longer than confirm_s + call_s, or authority flickers")
+    if config.politeness.delay_cap_s < config.politeness.delay_min_s:
+        raise errors.ConfigError("politeness.delay_cap_s is below politeness.delay_min_s")
+    if config.recrawl.interval_max_s < config.recrawl.interval_min_s:
+        raise errors.ConfigError("recrawl.interval_max_s is below recrawl.interval_min_s")
+    return config

@@ -1,0 +1,347 @@
+"""etcd through etcd3: every call with a deadline, endpoints rotated, answers as values; the only importer of etcd3.
+
+Only etcd3's channels and unary stubs are used: its watcher binds late answers to the wrong watch, its helpers drop
+revisions and its default is to wait for ever. Reads and writes are linearizable; nothing here decides anything.
+
+etcd3 0.12.0 ships stubs that a current protobuf refuses to load, so our own of the same names stand in for them.
+"""
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import msgspec
+
+from shared import agreement, errors, etcdrpc, keys, records
+
+sys.modules["etcd3.etcdrpc"] = etcdrpc
+
+import etcd3  # noqa: E402  - after the stubs it is to use
+import grpc  # noqa: E402
+
+Answer = TypeVar("Answer")
+
+CHANNEL = (
+    # A new channel must not inherit another's back-off, or a restarted etcd is found minutes late.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.keepalive_time_ms", 10_000),  # etcd says goodbye to a client that pings more often than every 5 s
+    ("grpc.http2.ping_timeout_ms", 3_000),  # only this closes a connection whose other end is frozen
+)
+PAGE_MAX = 10_000  # keys of one cluster: members, beats and overrides
+CHAIN_MAX = 64  # views read back before a node that slept through more of them starts afresh
+UNKNOWN_LEASE = grpc.StatusCode.NOT_FOUND
+
+
+class Etcd:
+    """Blocking and thread-safe; raises StoreUnavailable when no endpoint answers in time."""
+
+    def __init__(self, endpoints: str, *, call_s: float = 0.8) -> None:
+        self.endpoints = [_endpoint(part) for part in endpoints.split(",") if part.strip()]
+        if not self.endpoints:
+            raise errors.ConfigError("etcd needs at least one HOST:PORT")
+        self.call_s = call_s
+        self._clients: dict[int, Any] = {}
+        self._at = 0
+        self._lock = threading.Lock()
+
+    # -- reading
+
+    def look(self, names: keys.EtcdKeys) -> agreement.Snapshot:
+        """The whole prefix in one linearizable read."""
+        request = etcdrpc.RangeRequest(key=names.prefix.encode(), range_end=_end(names.prefix), limit=PAGE_MAX)
+        return _snapshot(names, self._range(request))
+
+    def chain(
+        self, names: keys.EtcdKeys, view: records.View, epoch: int
+    ) -> tuple[tuple[int, records.View], ...] | None:
+        """The views after `epoch` and before `view`, oldest first, from etcd's history; None where it is compacted."""
+        chain: list[tuple[int, records.View]] = []
+        previous = view.previous
+        while previous > agreement.revision_of(epoch):
+            if len(chain) == CHAIN_MAX:
+                return None
+            request = etcdrpc.RangeRequest(key=names.view().encode(), revision=previous)
+            try:
+                answer = self._range(request)
+            except grpc.RpcError:
+                return None
+            if not answer.kvs or answer.kvs[0].mod_revision != previous:
+                return None
+            found = msgspec.json.decode(answer.kvs[0].value, type=records.View)
+            chain.append((agreement.epoch_of(found.generation, previous), found))
+            previous = found.previous
+        return tuple(reversed(chain))
+
+    # -- writing, one transaction each
+
+    def grant(self, ttl_s: int) -> tuple[int, int]:
+        """A new lease: (id, TTL as etcd granted it)."""
+        request = etcdrpc.LeaseGrantRequest(TTL=ttl_s)
+        answer = self._call(lambda client: client.leasestub.LeaseGrant(request, timeout=self.call_s))
+        return answer.ID, answer.TTL
+
+    def join(self, names: keys.EtcdKeys, node: str, value: records.MemberValue, lease: int) -> tuple[bool, int, int]:
+        """Create the member key if absent: (created, incarnation, lease) of the key that is there now."""
+        key = names.member(node)
+        answer = self._txn(
+            [_compare(key, "create_revision", 0)],
+            [_put(key, value, lease=lease), _drop(names.rejoin(node))],
+            [etcdrpc.RequestOp(request_range=etcdrpc.RangeRequest(key=key.encode()))],
+        )
+        if answer.succeeded:
+            return True, answer.header.revision, lease
+        found = answer.responses[0].response_range.kvs
+        return False, found[0].create_revision if found else 0, found[0].lease if found else 0
+
+    def keepalive(self, lease: int) -> int:
+        """Remaining TTL in seconds; 0 or less: the lease is gone."""
+        request = etcdrpc.LeaseKeepAliveRequest(ID=lease)
+        answer = self._call(
+            lambda client: next(iter(client.leasestub.LeaseKeepAlive(iter([request]), timeout=self.call_s)))
+        )
+        return int(answer.TTL)
+
+    def confirm(
+        self, names: keys.EtcdKeys, node: str, incarnation: int, call: agreement.Confirm
+    ) -> tuple[bool, int, int]:
+        """Put our beat if the member key is ours and the view is at `call.epoch`: (done, revision, cluster id)."""
+        beat = records.Beat(node=node, applied=call.applied)
+        answer = self._txn(_mine(names, node, incarnation, call.epoch), [_put(names.beat(incarnation), beat)])
+        return answer.succeeded, answer.header.revision, answer.header.cluster_id
+
+    def propose(
+        self, names: keys.EtcdKeys, node: str, incarnation: int, call: agreement.Propose
+    ) -> tuple[bool, int, int]:
+        """Put the next view if nothing under it changed since the read: (done, revision, cluster id)."""
+        members = names.members()
+        untouched = etcdrpc.Compare(
+            result=etcdrpc.Compare.LESS,
+            target=etcdrpc.Compare.MOD,
+            key=members.encode(),
+            range_end=_end(members),
+            mod_revision=call.revision + 1,
+        )
+        answer = self._txn(
+            [*_mine(names, node, incarnation, call.epoch), untouched],
+            [_put(names.view(), call.view), *(_drop(names.beat(old)) for old in call.drop_beats)],
+        )
+        return answer.succeeded, answer.header.revision, answer.header.cluster_id
+
+    def resign(self, names: keys.EtcdKeys, node: str, incarnation: int) -> None:
+        """Say in the beat of a lost incarnation that it has stopped; one that never confirmed has no beat to mark."""
+        beat = names.beat(incarnation)
+        self._txn(
+            [_compare(beat, "create_revision", 0, result="GREATER")],
+            [_put(beat, records.Beat(node=node, applied=0, resigned=True))],
+        )
+
+    def weigh(self, names: keys.EtcdKeys, node: str, incarnation: int, value: records.MemberValue) -> bool:
+        """Put another weight under the same incarnation and lease."""
+        key = names.member(node)
+        put = etcdrpc.RequestOp(
+            request_put=etcdrpc.PutRequest(key=key.encode(), value=msgspec.json.encode(value), ignore_lease=True)
+        )
+        return bool(self._txn([_compare(key, "create_revision", incarnation)], [put]).succeeded)
+
+    def leave(self, names: keys.EtcdKeys, node: str, incarnation: int, epoch: int) -> bool:
+        """Delete our member key and resign, in one transaction (rule 8)."""
+        beat = records.Beat(node=node, applied=epoch, resigned=True)
+        answer = self._txn(
+            [_compare(names.member(node), "create_revision", incarnation)],
+            [_drop(names.member(node)), _put(names.beat(incarnation), beat)],
+        )
+        return bool(answer.succeeded)
+
+    # -- the operator's
+
+    def kill_lease(self, names: keys.EtcdKeys, node: str, rejoin_s: float | None) -> bool:
+        """Revoke a node's lease, and tell it when to come back; False where there is no such node."""
+        seen = self.look(names).members.get(node)
+        if seen is None:
+            return False
+        if rejoin_s is not None:
+            lease, _ = self.grant(max(60, int(rejoin_s) + 60))
+            self._txn([], [_put(names.rejoin(node), rejoin_s, lease=lease)])
+        return self.revoke(seen.lease)
+
+    def revoke(self, lease: int) -> bool:
+        """End a lease and with it its keys; False where it had ended before."""
+        request = etcdrpc.LeaseRevokeRequest(ID=lease)
+        try:
+            self._call(lambda client: client.leasestub.LeaseRevoke(request, timeout=self.call_s))
+        except grpc.RpcError:
+            return False
+        return True
+
+    def drain(self, names: keys.EtcdKeys, node: str) -> bool:
+        """Give a node weight 0: it hands its sites over and exits; False where there is no such node."""
+        seen = self.look(names).members.get(node)
+        if seen is None:
+            return False
+        return self.weigh(names, node, seen.incarnation, msgspec.structs.replace(seen.value, weight=0.0))
+
+    def version(self) -> str:
+        return str(
+            self._call(
+                lambda client: client.maintenancestub.Status(etcdrpc.StatusRequest(), timeout=self.call_s)
+            ).version
+        )
+
+    # -- the watch: a hint, never more
+
+    def hints(self, names: keys.EtcdKeys, stop: threading.Event) -> Iterator[None]:
+        """One item whenever members, view or overrides may have changed; ends with `stop` or on any failure."""
+        ranges = [
+            (names.members(), _end(names.members())),
+            (names.overrides(), _end(names.overrides())),
+            (names.view(), b""),
+        ]
+        requests = [
+            etcdrpc.WatchRequest(create_request=etcdrpc.WatchCreateRequest(key=key.encode(), range_end=end))
+            for key, end in ranges
+        ]
+        with self._lock:
+            client = self._client()
+        stub = etcdrpc.WatchStub(client.channel)
+        call = stub.Watch(_held_open(requests, stop), metadata=(("hasleader", "true"),))
+        try:
+            for answer in call:
+                if stop.is_set() or answer.canceled:
+                    return
+                if answer.events:
+                    yield None
+        except grpc.RpcError:
+            return
+        finally:
+            call.cancel()
+
+    def close(self) -> None:
+        with self._lock:
+            for client in self._clients.values():
+                client.close()
+            self._clients.clear()
+
+    # -- inside
+
+    def _range(self, request: Any) -> Any:
+        return self._call(lambda client: client.kvstub.Range(request, timeout=self.call_s))
+
+    def _txn(self, compare: list[Any], success: list[Any], failure: list[Any] | None = None) -> Any:
+        request = etcdrpc.TxnRequest(compare=compare, success=success, failure=failure or [])
+        return self._call(lambda client: client.kvstub.Txn(request, timeout=self.call_s))
+
+    def _call(self, send: Callable[[Any], Answer]) -> Answer:
+        """Send once. Never again by itself: a call that was not answered may still take effect."""
+        with self._lock:
+            at, client = self._at, self._client()
+        try:
+            return send(client)
+        except grpc.RpcError as error:
+            if error.code() in (
+                UNKNOWN_LEASE,
+                grpc.StatusCode.OUT_OF_RANGE,
+                grpc.StatusCode.FAILED_PRECONDITION,
+            ):
+                raise
+            host, port = self.endpoints[at]
+            self._rotate(at)
+            raise errors.StoreUnavailable(
+                f"etcd at {host}:{port}: {error.code().name.lower()}: {error.details()}"
+            ) from error
+        except ValueError as error:  # a channel that was closed meanwhile
+            raise errors.StoreUnavailable("etcd: the connection is closed") from error
+
+    def _client(self) -> Any:
+        client = self._clients.get(self._at)
+        if client is None:
+            host, port = self.endpoints[self._at]
+            client = self._clients[self._at] = etcd3.client(
+                host=host, port=port, timeout=self.call_s, grpc_options=CHANNEL
+            )
+        return client
+
+    def _rotate(self, failed: int) -> None:
+        with self._lock:
+            if self._at == failed:
+                self._at = (failed + 1) % len(self.endpoints)
+
+
+def _held_open(requests: list[Any], stop: threading.Event) -> Iterator[Any]:
+    """The requests, then silence until `stop`: a stream whose sender ends is closed by etcd."""
+    yield from requests
+    stop.wait()
+
+
+def _snapshot(names: keys.EtcdKeys, answer: Any) -> agreement.Snapshot:
+    """Sort one read into its kinds; a value that is not ours to read is an error worth stopping for."""
+    members: dict[str, agreement.SeenMember] = {}
+    beats: dict[int, agreement.SeenBeat] = {}
+    overrides: dict[str, str] = {}
+    rejoin: dict[str, float] = {}
+    view: records.View | None = None
+    epoch = 0
+    for kv in answer.kvs:
+        kind, _, name = kv.key.decode().removeprefix(names.prefix).partition("/")
+        if kind == "members":
+            members[name] = agreement.SeenMember(kv.create_revision, kv.lease, _decode(kv, records.MemberValue))
+        elif kind == "beats":
+            beats[int(name)] = agreement.SeenBeat(kv.mod_revision, _decode(kv, records.Beat))
+        elif kind == "overrides":
+            overrides[name] = kv.value.decode()
+        elif kind == "rejoin":
+            rejoin[name] = _decode(kv, float)
+        elif kind == "view":
+            view = _decode(kv, records.View)
+            epoch = agreement.epoch_of(view.generation, kv.mod_revision)
+    return agreement.Snapshot(
+        answer.header.cluster_id, answer.header.revision, view, epoch, members, beats, overrides, rejoin
+    )
+
+
+def _decode(kv: Any, kind: type[Answer]) -> Answer:
+    try:
+        return msgspec.json.decode(kv.value, type=kind)
+    except msgspec.DecodeError as error:
+        raise errors.ConfigError(f"etcd key {kv.key.decode()} is not crawlring's: {error}") from error
+
+
+def _mine(names: keys.EtcdKeys, node: str, incarnation: int, epoch: int) -> list[Any]:
+    """Our member key is of this incarnation, and the view is at this epoch (0: there is none)."""
+    return [
+        _compare(names.member(node), "create_revision", incarnation),
+        _compare(names.view(), "mod_revision", agreement.revision_of(epoch)),
+    ]
+
+
+def _compare(key: str, what: str, value: int, *, result: str = "EQUAL") -> Any:
+    target = etcdrpc.Compare.CREATE if what == "create_revision" else etcdrpc.Compare.MOD
+    return etcdrpc.Compare(
+        key=key.encode(), target=target, result=etcdrpc.Compare.CompareResult.Value(result), **{what: value}
+    )
+
+
+def _put(key: str, value: Any, *, lease: int = 0) -> Any:
+    return etcdrpc.RequestOp(
+        request_put=etcdrpc.PutRequest(key=key.encode(), value=msgspec.json.encode(value), lease=lease)
+    )
+
+
+def _drop(key: str) -> Any:
+    return etcdrpc.RequestOp(request_delete_range=etcdrpc.DeleteRangeRequest(key=key.encode()))
+
+
+def _end(prefix: str) -> bytes:
+    """The key after every key that begins so; our prefixes end in a slash."""
+    raw = prefix.encode()
+    return raw[:-1] + bytes([raw[-1] + 1])
+
+
+def _endpoint(text: str) -> tuple[str, int]:
+    host, colon, port = text.strip().removeprefix("http://").rpartition(":")
+    if not colon or not port.isdigit():
+        raise errors.ConfigError(f"etcd endpoint {text!r}: HOST:PORT is wanted")
+    return host, int(port)

@@ -1,0 +1,33 @@
+#!lua
+-- claim.lua: begin a tenure, and hand over all that is known of the site.
+--
+-- KEYS[1]  the site's hash (see site.lua)
+-- ARGV[1]  msgpack {node, epoch, delay_ms = the cluster's minimum}
+-- Returns  {'STALE'} if a newer tenure holds the site, else the answer of site.lua with the word 'CLAIMED'
+-- Errors   none. A repeat changes nothing, and names the same owner before.
+local asked = cmsgpack.unpack(ARGV[1])
+local stored = number('epoch')
+
+-- One epoch gives a site to one node: a second one that claims it computes other owners, and is kept out.
+if asked.epoch < stored or (asked.epoch == stored and fields.owner ~= asked.node) then return {'STALE'} end
+
+if asked.epoch > stored then
+  put('prev_owner', fields.owner or '')
+  put('prev_epoch', stored)
+  put('owner', asked.node)
+  put('epoch', asked.epoch)
+  put('n', 0)
+  if number('delay_ms') < asked.delay_ms then
+    put('delay_ms', asked.delay_ms)
+    put('delay_term', 'minimum')
+  end
+  -- P1: the last owner's last contact may lie just before this moment, committed or not: a full delay from here.
+  local due = now + number('delay_ms')
+  if number('due_ms') < due then
+    put('due_ms', due)
+    put('due_term', 'claim')
+  end
+end
+move_due()
+save()
+return answer('CLAIMED')

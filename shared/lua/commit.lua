@@ -1,0 +1,137 @@
+#!lua
+-- commit.lua: all that one visit changes of a site, if no newer tenure holds it.
+--
+-- KEYS[1]  the site's hash (see site.lua)
+-- ARGV[1]  msgpack {node, tenure, n, due_in_ms, due_term, delay_ms, delay_term, backoff, fetched_ms_ago (-1 = nothing
+--          was sent), visits, done = {{class, code}}, later = {{in_ms, class, code}}, pages = {code},
+--          robots = {origin}, aside = {{reason, how many}}}
+-- ARGV[2...]  the packed record of each page, then the packed answer of each origin
+-- Returns  the answer of site.lua with the word APPLIED, REPEATED (this n was applied before: nothing changed) or
+--          FORGOTTEN (the store had lost commits: applied, and the larger due and delay kept); or {'FENCED'}
+-- Errors   none
+local ROBOTS_MAX = 256  -- robots answers kept for one site; one too many costs another request later, no harm
+
+local asked = cmsgpack.unpack(ARGV[1])
+local stored = number('epoch')
+local held = asked.tenure == stored and fields.owner == asked.node
+
+-- A due never moves back. Each visit starts at or after the due it found, so its own due is later anyway; one that
+-- is not was computed without knowing a pause that somebody else was told to keep: a claim, or a fenced commit.
+local function lengthen_due()
+  local due = now + asked.due_in_ms
+  if number('due_ms') > due then return end
+  put('due_ms', due)
+  put('due_term', asked.due_term)
+end
+
+-- P4: an earlier tenure may only make the site wait longer. `carried_ms` is the delay it knew of; the owner may not
+-- go below it until it has read robots.txt itself, which is where a longer delay comes from.
+if asked.tenure < stored or (asked.tenure == stored and not held) then
+  lengthen_due()
+  if asked.delay_ms > number('delay_ms') then
+    put('delay_ms', asked.delay_ms)
+    put('delay_term', asked.delay_term)
+  end
+  if asked.delay_ms > number('carried_ms') then put('carried_ms', asked.delay_ms) end
+  save()
+  return {'FENCED'}
+end
+
+if held and asked.n <= number('n') then
+  move_due()
+  save()
+  return answer('REPEATED')
+end
+
+local forgotten = not held or asked.n > number('n') + 1
+if not held then
+  put('prev_owner', fields.owner or '')
+  put('prev_epoch', stored)
+  put('owner', asked.node)
+  put('epoch', asked.tenure)
+end
+put('n', asked.n)
+
+-- An owner may lower its site's delay again (a Crawl-delay withdrawn), but not what it cannot have known.
+lengthen_due()
+if #asked.robots > 0 then put('carried_ms', 0) end
+local floor = number('carried_ms')
+if forgotten then floor = math.max(floor, number('delay_ms')) end
+put('delay_ms', math.max(asked.delay_ms, floor))
+if asked.delay_ms >= floor then put('delay_term', asked.delay_term) end
+
+put('backoff', asked.backoff)
+add('pages', asked.visits)
+if asked.fetched_ms_ago >= 0 then
+  put('last_fetch_ms', math.max(number('last_fetch_ms'), now - asked.fetched_ms_ago))
+end
+
+for _, url in ipairs(asked.done) do
+  add('pending', -redis.call('LREM', stem .. 'queue:' .. url[1], 1, url[2]))
+end
+for _, entry in ipairs(asked.later) do
+  redis.call('ZADD', stem .. 'later', text(now + entry[1]), entry[2] .. ':' .. entry[3])
+end
+for _, entry in ipairs(asked.aside) do
+  add('set_aside', entry[2])
+  add('aside:' .. entry[1], entry[2])
+end
+for i, asked_origin in ipairs(asked.robots) do
+  local key = stem .. 'robots'
+  redis.call('HSET', key, asked_origin, ARGV[1 + #asked.pages + i])
+  if redis.call('HLEN', key) > ROBOTS_MAX then
+    for _, origin in ipairs(redis.call('HRANDFIELD', key, 2)) do
+      if origin ~= asked_origin then
+        redis.call('HDEL', key, origin)
+        break
+      end
+    end
+  end
+end
+
+-- A packed page is an array: etag, last_modified, content, checks, changes, observed_s, ... (records.PageRecord).
+local function count(packed, sign)
+  local page = cmsgpack.unpack(packed)
+  if page[1] or page[2] then add('validators', sign) end
+  add('checks', sign * page[4])
+  add('changes', sign * page[5])
+  add('observed_ms', sign * math.floor(page[6] * 1000 + 0.5))
+end
+
+local function grow()
+  local buckets = buckets_in('pages_b')
+  local from = stem .. 'pages:' .. (buckets - size_of(buckets))
+  local flat = redis.call('HGETALL', from)
+  local moving, names = {}, {}
+  for i = 1, #flat, 2 do
+    local hash = tonumber(string.sub(flat[i], 1, 7), 16) % HASH_RANGE
+    if bucket_of(hash, buckets + 1) == buckets then
+      names[#names + 1] = flat[i]
+      moving[#moving + 1] = flat[i]
+      moving[#moving + 1] = flat[i + 1]
+    end
+  end
+  if #names > 0 then
+    redis.call('HSET', stem .. 'pages:' .. buckets, unpack(moving))
+    redis.call('HDEL', from, unpack(names))
+  end
+  put('pages_b', buckets + 1)
+end
+
+for i, code in ipairs(asked.pages) do
+  local packed = ARGV[1 + i]
+  local field, hash = page_place(code)
+  local bucket = stem .. 'pages:' .. bucket_of(hash, buckets_in('pages_b'))
+  local old = redis.call('HGET', bucket, field)
+  if old then count(old, -1) end
+  count(packed, 1)
+  redis.call('HSET', bucket, field, packed)
+  if not old then
+    add('pages_n', 1)
+    if number('pages_n') > buckets_in('pages_b') * PAGES_PER_BUCKET then grow() end
+  end
+end
+
+move_due()
+save()
+return answer(forgotten and 'FORGOTTEN' or 'APPLIED')

@@ -1,0 +1,115 @@
+-- site.lua: what the scripts of a site share; its text is put between their first line and their second. That first
+-- line (#!lua) has the store refuse keys of two slots, and a script that writes before it begins when memory is out.
+--
+-- KEYS[1]  cr:<c>:{S}:site   hash of the site. Its other keys differ in the last word only: later, robots,
+--                            queue:<0-9>, seen:<bucket>, pages:<bucket>. All of them lie in the slot of {S},
+--                            and nothing else is ever touched.
+-- Numbers in Lua are doubles: exact to 2^53, and turned to text with 14 digits unless formatted. Hence text(),
+-- and hence digests of 63 bits stay strings.
+
+local SEEN_PER_BUCKET = 200   -- a bucket about to be split holds twice the mean: under the 512 of a compact intset
+local PAGES_PER_BUCKET = 44   -- the same against 128 fields of a compact hash
+local HASH_RANGE = 4194304    -- 2^22: more buckets than any site has, and products below stay exact
+local HEAD = 8                -- URLs handed out at once: the owner reads ahead, nothing is taken off the queue
+local DUE_AT_ONCE = 100       -- entries of `later` moved by one call, so that its time is bounded
+
+local stem = string.sub(KEYS[1], 1, -5)
+local clock = redis.call('TIME')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+
+local function text(number) return string.format('%.0f', number) end
+
+local fields, changed = {}, {}
+do
+  local flat = redis.call('HGETALL', KEYS[1])
+  for i = 1, #flat, 2 do fields[flat[i]] = flat[i + 1] end
+end
+
+local function number(name) return tonumber(fields[name] or '0') end
+
+local function put(name, value)
+  if type(value) == 'number' then value = text(value) end
+  fields[name] = value
+  changed[name] = value
+end
+
+local function add(name, amount)
+  if amount ~= 0 then put(name, number(name) + amount) end
+end
+
+local function save()
+  local flat = {}
+  for name, value in pairs(changed) do
+    flat[#flat + 1] = name
+    flat[#flat + 1] = value
+  end
+  if #flat > 0 then redis.call('HSET', KEYS[1], unpack(flat)) end
+end
+
+-- Linear hashing (Litwin 1980): with b buckets, size the largest power of two up to b, a hash lies in bucket
+-- hash mod 2*size, or size below it where that bucket does not exist yet. Growing by one splits one bucket.
+
+local function size_of(buckets)
+  local size = 1
+  while size * 2 <= buckets do size = size * 2 end
+  return size
+end
+
+local function bucket_of(hash, buckets)
+  local size = size_of(buckets)
+  local bucket = hash % (size * 2)
+  if bucket >= buckets then bucket = bucket - size end
+  return bucket
+end
+
+local function buckets_in(name) return math.max(1, number(name)) end
+
+local function page_place(code)
+  local sha1 = redis.sha1hex(code)
+  return string.sub(sha1, 1, 16), tonumber(string.sub(sha1, 1, 7), 16) % HASH_RANGE
+end
+
+local function page_of(code)
+  if number('pages_n') == 0 then return '' end
+  local field, hash = page_place(code)
+  return redis.call('HGET', stem .. 'pages:' .. bucket_of(hash, buckets_in('pages_b')), field) or ''
+end
+
+-- Moves what fell due into its queues.
+local function move_due()
+  local due = redis.call('ZRANGEBYSCORE', stem .. 'later', '-inf', text(now), 'LIMIT', 0, DUE_AT_ONCE)
+  if #due == 0 then return end
+  for _, member in ipairs(due) do
+    redis.call('RPUSH', stem .. 'queue:' .. string.sub(member, 1, 1), string.sub(member, 3))
+  end
+  redis.call('ZREM', stem .. 'later', unpack(due))
+  add('pending', #due)
+end
+
+-- Class, compact URL, packed page record ('' = none) of the next URLs, in a row.
+local function head()
+  local out, left = {}, math.min(HEAD, number('pending'))
+  for class = 9, 0, -1 do
+    if left <= 0 then break end
+    local codes = redis.call('LRANGE', stem .. 'queue:' .. class, 0, left - 1)
+    for _, code in ipairs(codes) do
+      out[#out + 1] = class
+      out[#out + 1] = code
+      out[#out + 1] = page_of(code)
+    end
+    left = left - #codes
+  end
+  return out
+end
+
+-- The answer that packing.py takes apart: word, now, the hash's fields and values, size of `later`, its first
+-- moment ('' = none), head.
+local function answer(word)
+  local flat = {}
+  for name, value in pairs(fields) do
+    flat[#flat + 1] = name
+    flat[#flat + 1] = value
+  end
+  local first = redis.call('ZRANGE', stem .. 'later', 0, 0, 'WITHSCORES')
+  return {word, text(now), flat, redis.call('ZCARD', stem .. 'later'), first[2] or '', head()}
+end

@@ -1,0 +1,227 @@
+"""One node's session with the cluster: runs the steps of `views` against etcd, off the event loop.
+
+It decides nothing. Effects become calls in threads, and each call's answer is the next event. What concerns the
+sites (adopt, settle, stop) goes to the owner, in order, on the event loop.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+import structlog
+
+from shared import agreement, clock, errors, etcd, keys, records, views
+
+TICK_S = 0.05
+HINT_PAUSE_S = 0.3  # between watches, so that a broken etcd is not asked in a spin
+JOIN_PATIENCE_S = 2.0  # beyond the TTL: a crashed predecessor's key has run out by then
+
+OwnerEffect = agreement.Adopt | agreement.Settle | agreement.StopAll
+
+
+class Session:
+    """Register, confirm, agree; `authority()` answers the guard, `on_effect` gets what concerns the sites."""
+
+    def __init__(
+        self,
+        store: etcd.Etcd,
+        cluster: str,
+        *,
+        node: str,
+        value: records.MemberValue,
+        settings: agreement.Settings,
+        on_effect: Callable[[OwnerEffect, float], None],
+        on_proposed: Callable[[records.View, int], None] = lambda _view, _epoch: None,
+        log: structlog.typing.FilteringBoundLogger | None = None,
+    ) -> None:
+        self.state = agreement.State(me=node, value=value, settings=settings)
+        self.names = keys.EtcdKeys(cluster)
+        self.trouble: str | None = None
+        """Why etcd does not answer; None while it does."""
+        self.snapshot: agreement.Snapshot | None = None
+        self._store = store
+        self._on_effect = on_effect
+        self._on_proposed = on_proposed
+        self._log = log or structlog.get_logger()
+        self._calls = ThreadPoolExecutor(max_workers=6, thread_name_prefix="etcd")
+        self._leases: dict[int, None] = {}
+        self._lease = 0
+        self._stop = threading.Event()
+        self._wake = asyncio.Event()
+        self._fault: errors.CrawlError | None = None
+
+    # -- what the node asks
+
+    def authority(self) -> bool:
+        """Rule 3, at this instant."""
+        return agreement.has_authority(self.state, clock.boot_s(), time.time())
+
+    @property
+    def joined(self) -> bool:
+        """This node is in the view it holds."""
+        view = self.state.view
+        member = view.members.get(self.state.me) if view else None
+        return member is not None and member.incarnation == self.state.incarnation
+
+    def feed(self, event: agreement.Event) -> None:
+        """Apply one event now; on the event loop only."""
+        now_s = clock.boot_s()
+        before = self.state
+        self.state, effects = views.step(self.state, event, now_s)
+        if self.state.phase is not before.phase:
+            self._log.info("membership.phase", phase=str(self.state.phase), incarnation=self.state.incarnation)
+        for effect in effects:
+            if isinstance(effect, OwnerEffect):
+                self._on_effect(effect, now_s)
+            else:
+                self._run(effect)
+        if isinstance(event, agreement.Applied | agreement.Stopped | agreement.Drain | agreement.Hint):
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Until drained; raises ConfigError where this node may not join."""
+        watcher = threading.Thread(
+            target=self._watch, args=(asyncio.get_running_loop(),), name="etcd-watch", daemon=True
+        )
+        watcher.start()
+        try:
+            while self.state.phase is not agreement.Phase.LEFT:
+                self.feed(agreement.Tick())
+                if self._fault is not None:
+                    raise self._fault
+                try:
+                    async with asyncio.timeout(TICK_S):
+                        await self._wake.wait()
+                except TimeoutError:
+                    pass
+                self._wake.clear()
+        finally:
+            self._stop.set()
+            self._calls.shutdown(wait=False, cancel_futures=True)
+
+    # -- calls
+
+    def _run(self, call: agreement.Call) -> None:
+        """Send a call from a thread; its answer comes back as an event on the loop."""
+        state = self.state
+        future = asyncio.get_running_loop().run_in_executor(self._calls, self._answer, call, state)
+        future.add_done_callback(self._answered)
+
+    def _answered(self, future: "asyncio.Future[agreement.Event]") -> None:
+        if future.cancelled() or self._stop.is_set():
+            return
+        error = future.exception()
+        if isinstance(error, errors.CrawlError):
+            self._fault = error
+            self._wake.set()
+        elif error is not None:
+            raise error
+        else:
+            event = future.result()
+            self._examine(event)
+            self.feed(event)
+
+    def _examine(self, event: agreement.Event) -> None:
+        """What the protocol does not need but the operator does."""
+        if isinstance(event, agreement.Looked):
+            self.snapshot = event.snapshot
+            reason = views.refused(self.state, event.snapshot)
+            if reason:
+                self._fault = errors.FingerprintMismatch(
+                    f"this node disagrees with the cluster {self.names.cluster!r}: {reason}"
+                )
+        if isinstance(event, agreement.Exists):
+            since = self.state.exists_s
+            patience_s = self.state.settings.lease_ttl_s + JOIN_PATIENCE_S
+            if since is not None and clock.boot_s() > since + patience_s:
+                self._fault = errors.ConfigError(
+                    f"node id {self.state.me!r} is taken: another process has kept it alive for {patience_s:g} s; "
+                    "stop that one or choose another --id"
+                )
+
+    def _answer(self, call: agreement.Call, state: agreement.State) -> agreement.Event:
+        """In a thread: one call, one event."""
+        try:
+            event = self._send(call, state)
+        except errors.StoreUnavailable as error:
+            if self.trouble is None:
+                self._log.warning("etcd.lost", call=call.kind, error=str(error))
+            self.trouble = str(error)
+            return agreement.Failed(call.kind)
+        if self.trouble is not None:
+            self._log.info("etcd.back")
+        self.trouble = None
+        return event
+
+    def _send(self, call: agreement.Call, state: agreement.State) -> agreement.Event:  # noqa: PLR0911 - one return a call
+        store, names = self._store, self.names
+        match call:
+            case agreement.Look():
+                return self._look(state)
+            case agreement.KeepAlive():
+                return (
+                    agreement.Done("keepalive")
+                    if store.keepalive(self._lease) > 0
+                    else agreement.Gone(state.incarnation)
+                )
+            case agreement.Confirm():
+                sent_s, sent_wall_s = clock.boot_s(), time.time()
+                done, revision, cluster_id = store.confirm(names, state.me, state.incarnation, call)
+                if done:
+                    return agreement.Confirmed(state.incarnation, call.epoch, sent_s, sent_wall_s)
+                return agreement.Denied("confirm", revision, state.revision, cluster_id)
+            case agreement.Join():
+                return self._join(state)
+            case agreement.Propose():
+                done, revision, cluster_id = store.propose(names, state.me, state.incarnation, call)
+                if not done:
+                    return agreement.Denied("propose", revision, state.revision, cluster_id)
+                self._on_proposed(call.view, agreement.epoch_of(call.view.generation, revision))
+                return agreement.Done("propose")
+            case agreement.Resign():
+                store.resign(names, state.me, call.incarnation)
+                return agreement.Done("resign")
+            case agreement.Weigh():
+                value = msgspec.structs.replace(state.value, weight=0.0)
+                return (
+                    agreement.Done("weigh")
+                    if store.weigh(names, state.me, state.incarnation, value)
+                    else agreement.Denied("weigh")
+                )
+            case agreement.Leave():
+                done = store.leave(names, state.me, call.incarnation, call.epoch)
+                return agreement.Done("leave") if done else agreement.Denied("leave")
+
+    def _look(self, state: agreement.State) -> agreement.Event:
+        snapshot = self._store.look(self.names)
+        chain: tuple[tuple[int, records.View], ...] | None = ()
+        if snapshot.view is not None and state.epoch and snapshot.epoch > state.epoch:
+            chain = self._store.chain(self.names, snapshot.view, state.epoch)
+        return agreement.Looked(state.incarnation, state.revision, snapshot, chain)
+
+    def _join(self, state: agreement.State) -> agreement.Event:
+        lease, _ = self._store.grant(round(state.settings.lease_ttl_s))
+        self._leases[lease] = None
+        created, incarnation, holder = self._store.join(self.names, state.me, state.value, lease)
+        if created or holder in self._leases:
+            # A join whose answer was lost may have been ours all the same.
+            self._lease = holder
+            return agreement.Joined(incarnation)
+        self._store.revoke(lease)
+        self._leases.pop(lease)
+        return agreement.Exists()
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """In its own thread: turn etcd's events into hints; lost ones cost a second, nothing else."""
+        while not self._stop.is_set():
+            try:
+                for _ in self._store.hints(self.names, self._stop):
+                    loop.call_soon_threadsafe(self.feed, agreement.Hint())
+            except RuntimeError:  # the loop is closed: the process ends
+                return
+            except errors.CrawlError:
+                pass
+            self._stop.wait(HINT_PAUSE_S)

@@ -1,0 +1,172 @@
+"""How the frontier's scripts are asked and how their answers read: pure, it knows no store.
+
+A script gets one msgpack document, packed and taken apart in C, where a list of arguments would be packed one
+by one in Python. It answers with an array of byte strings.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from shared import records, urls
+
+Arguments = tuple[bytes, ...]
+VERDICTS = {"A": "accepted", "K": "known", "F": "full"}
+
+_pack = msgspec.msgpack.Encoder().encode
+_page_decoder = msgspec.msgpack.Decoder(records.PageRecord)
+_robots_decoder = msgspec.msgpack.Decoder(records.RobotsRecord)
+
+
+def offer(offers: Iterable[records.Offer], *, pages_max: int) -> Arguments:
+    """What offer.lua takes; all offers are of one site."""
+    taken = [
+        (
+            str(urls.digest(offer.url)),
+            _priority(offer.priority),
+            int(offer.again),
+            urls.compact(offer.url, offer.site),
+        )
+        for offer in offers
+    ]
+    return (_pack({"max": pages_max, "urls": taken}),)
+
+
+def claim(node: str, epoch: int, *, delay_s: float) -> Arguments:
+    return (_pack({"node": node, "epoch": epoch, "delay_ms": _ms(delay_s)}),)
+
+
+def commit(site: str, node: str, *, tenure: int, n: int, change: records.Commit) -> Arguments:
+    def code(url: str) -> str:
+        return urls.compact(url, site)
+
+    document = _pack(
+        {
+            "node": node,
+            "tenure": tenure,
+            "n": n,
+            "due_in_ms": _ms(change.due_in_s),
+            "due_term": change.due_term,
+            "delay_ms": _ms(change.delay_s),
+            "delay_term": change.delay_term,
+            "backoff": change.backoff,
+            "fetched_ms_ago": -1 if change.fetched_ms_ago is None else max(0, change.fetched_ms_ago),
+            "visits": change.visits,
+            "done": [(_priority(url.priority), code(url.url)) for url in change.done],
+            "later": [(_ms(in_s), _priority(priority), code(url)) for url, in_s, priority in change.later],
+            "pages": [code(url) for url, _ in change.pages],
+            "robots": [origin for origin, _ in change.robots],
+            "aside": sorted(Counter(reason for _, reason in change.set_aside).items()),
+        }
+    )
+    # Packed records travel beside the document: the scripts' msgpack knows no byte strings.
+    return (document, *(_pack(page) for _, page in change.pages), *(_pack(one) for _, one in change.robots))
+
+
+def verdicts(letters: bytes) -> list[str]:
+    """What became of each offer, in the order of the offers."""
+    return [VERDICTS[letter] for letter in letters.decode()]
+
+
+def fields_of(answer: Sequence[Any]) -> dict[str, str]:
+    """The site's hash, by field."""
+    flat: list[bytes] = answer[2]
+    return {name.decode(): value.decode() for name, value in zip(flat[::2], flat[1::2], strict=True)}
+
+
+def site_record(site: str, answer: Sequence[Any]) -> records.SiteRecord:
+    """The answer of a script as site.lua describes it."""
+    now_ms = int(answer[1])
+    fields = fields_of(answer)
+
+    def number(name: str) -> int:
+        return int(fields.get(name, "0"))
+
+    return records.SiteRecord(
+        site=site,
+        owner=fields.get("prev_owner") or None,
+        owner_epoch=number("prev_epoch"),
+        n=number("n"),
+        pending=number("pending"),
+        later=answer[3],
+        later_in_s=max(0.0, (float(answer[4]) - now_ms) / 1000) if answer[4] else None,
+        head=_head(site, answer[5]),
+        due_in_s=max(0.0, (number("due_ms") - now_ms) / 1000),
+        due_ms=number("due_ms"),
+        due_term=fields.get("due_term", ""),
+        delay_s=number("delay_ms") / 1000,
+        delay_term=fields.get("delay_term", ""),
+        backoff=number("backoff"),
+        last_fetch_ms=number("last_fetch_ms") or None,
+        pages=number("pages"),
+        seen=number("seen_n"),
+        validators=number("validators"),
+        checks=number("checks"),
+        changes=number("changes"),
+        observed_s=number("observed_ms") / 1000,
+        answered_ms=now_ms,
+    )
+
+
+def look(site: str, answer: Sequence[Any]) -> dict[str, Any]:
+    """What `crawlring site --json` tells, all but the robots answers."""
+    record = site_record(site, answer)
+    fields = fields_of(answer)
+    aside = {name.removeprefix("aside:"): int(n) for name, n in fields.items() if name.startswith("aside:")}
+    tenure = int(fields.get("epoch", "0"))
+    return {
+        "site": site,
+        "owner": fields.get("owner"),
+        "epoch": tenure,
+        "tenure": tenure,
+        "pending": record.pending,
+        "head": [url.url for url in record.head],
+        "later": record.later,
+        "seen": record.seen,
+        "validators": record.validators,
+        "last_fetch_ms": record.last_fetch_ms,
+        "due_ms": record.due_ms or None,
+        "due_term": record.due_term or None,
+        "delay_ms": int(fields["delay_ms"]) if "delay_ms" in fields else None,
+        "backoff": record.backoff,
+        "change_rate": records.change_rate(record.checks, record.changes, record.observed_s),
+        "pages": record.pages,
+        "set_aside": aside,
+    }
+
+
+def robots(packed: bytes | None) -> records.RobotsRecord | None:
+    """A robots answer; what does not read is as good as none, since asking again is harmless."""
+    if packed is None:
+        return None
+    try:
+        return _robots_decoder.decode(packed)
+    except msgspec.DecodeError:
+        return None
+
+
+def _page(packed: bytes) -> records.PageRecord | None:
+    # A page record that does not read must not keep its site asleep: the page is fetched as a new one.
+    try:
+        return _page_decoder.decode(packed) if packed else None
+    except msgspec.DecodeError:
+        return None
+
+
+def _head(site: str, flat: Sequence[Any]) -> tuple[records.QueuedUrl, ...]:
+    return tuple(
+        records.QueuedUrl(url=urls.expand(code.decode(), site), priority=priority, page=_page(packed))
+        for priority, code, packed in zip(flat[::3], flat[1::3], flat[2::3], strict=True)
+    )
+
+
+def _ms(seconds: float) -> int:
+    return max(0, round(seconds * 1000))
+
+
+def _priority(priority: int) -> int:
+    if not 0 <= priority <= 9:
+        raise ValueError(f"priority {priority} is not 0 to 9")
+    return priority

@@ -1,0 +1,326 @@
+"""The frozen values that cross a process border: etcd's, Redis', the logs'.
+
+Units end the names of bare numbers. `None` is "not known", never zero.
+"""
+
+import math
+import typing
+from typing import Any, Literal
+
+import msgspec
+
+
+# Type checkers learn here that every record is frozen and built by keyword: they do not look at the base.
+@typing.dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
+    """Base of all records: immutable, built by keyword."""
+
+
+# --- etcd: who takes part -------------------------------------------------------------------------------------------
+
+
+class MemberValue(Record):
+    """What a node writes under `members/<id>`."""
+
+    weight: float
+    address: str
+    fingerprint: dict[str, str]
+
+
+class Member(Record):
+    """One member of a view; `incarnation` is the create revision of its member key."""
+
+    incarnation: int
+    weight: float
+    address: str
+
+
+class View(Record):
+    """The agreed members. Its epoch is the etcd revision at which it was put, with `generation` above it."""
+
+    members: dict[str, Member]
+    overrides: dict[str, str] = {}
+    fingerprint: dict[str, str] = {}
+    generation: int = 0
+    previous: int = 0
+    """Revision of the view before this one; 0 for the first."""
+    elders: tuple[tuple[str, int], ...] = ()
+    """(node id, incarnation) of those that must be past this epoch before a gained site is claimed."""
+
+
+class Beat(Record):
+    """What a confirm writes under `beats/<incarnation>`."""
+
+    node: str
+    applied: int
+    """Newest epoch whose losses are stopped and committed: the ack."""
+    resigned: bool = False
+
+
+# --- what one fetch came to -----------------------------------------------------------------------------------------
+
+
+class Fetched(Record, tag="fetched"):
+    """A whole answer with a body, of any status but 304 and redirects."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+    """Decoded (gzip, deflate, br, zstd), at most `limits.body_bytes_max`."""
+    truncated: str | None = None
+    """None, or which limit or fault cut the body short: size, time, connection, encoding."""
+
+
+class NotModified(Record, tag="not_modified"):
+    """304: the page record stands."""
+
+    status: int = 304
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class Redirected(Record, tag="redirected"):
+    """3xx with a Location; never followed inside the client."""
+
+    status: int
+    location: str
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class Refused(Record, tag="refused"):
+    """Not asked for at all, and why: robots, private_address, scope, url."""
+
+    reason: str
+
+
+class Failed(Record, tag="failed"):
+    """Asked for, and no whole answer came: dns, connect, tls, timeout, disconnected, protocol, headers, aborted."""
+
+    reason: str
+    detail: str = ""
+
+
+Outcome = Fetched | NotModified | Redirected | Refused | Failed
+
+
+# --- the site's durable record in Redis -----------------------------------------------------------------------------
+
+
+class PageRecord(Record, array_like=True):
+    """One page's freshness, packed (msgpack array) into `pages:<bucket>` under the URL's digest."""
+
+    etag: str | None = None
+    last_modified: str | None = None
+    content: int | None = None
+    """63-bit digest of the body last seen."""
+    checks: int = 0
+    """Visits after the first."""
+    changes: int = 0
+    observed_s: float = 0.0
+    """Seconds between the first and the last visit."""
+    last_check_ms: int = 0
+    status: int = 0
+    attempts: int = 0
+    """Visits in a row that ended without an answer."""
+
+
+class RobotsRecord(Record, array_like=True):
+    """One origin's robots answer, packed into `robots` under the origin. RFC 9309 section 2.3.1."""
+
+    verdict: Literal["rules", "allow", "disallow"]
+    """rules: parse `body`; allow: 4xx; disallow: 429, 5xx, unreachable."""
+    body: bytes = b""
+    status: int = 0
+    fetched_ms: int = 0
+    expires_ms: int = 0
+    good_ms: int = 0
+    """When `body` was last confirmed by a 200; 0 = never."""
+
+
+class QueuedUrl(Record):
+    """One pending URL as read from the head of a site's queues."""
+
+    url: str
+    priority: int
+    page: PageRecord | None = None
+
+
+class SiteRecord(Record):
+    """What `claim` and `commit` hand back; times are seconds from the moment of the store's answer."""
+
+    site: str
+    owner: str | None
+    """The owner before this claim; None for a site that nobody has owned."""
+    owner_epoch: int
+    """The tenure before this claim; 0 for none."""
+    n: int
+    """Running number of the last commit of this tenure."""
+    pending: int
+    later: int
+    later_in_s: float | None
+    """Seconds until the first of `later` falls due; None without any."""
+    head: tuple[QueuedUrl, ...]
+    due_in_s: float
+    """Never negative."""
+    due_ms: int
+    due_term: str
+    delay_s: float
+    delay_term: str
+    backoff: int
+    """Consecutive answers that asked for a pause; 0 = none."""
+    last_fetch_ms: int | None
+    pages: int
+    """Page visits committed, recrawls included."""
+    seen: int
+    validators: int
+    """Pages with an ETag or a Last-Modified."""
+    checks: int
+    changes: int
+    observed_s: float
+    answered_ms: int
+    """The store's TIME at the answer."""
+
+
+class Committed(Record):
+    """The answer to a commit."""
+
+    record: SiteRecord
+    repeated: bool = False
+    """This running number had been applied before; nothing changed."""
+    forgotten: bool = False
+    """The store was behind: it lost commits, and now holds what this one said."""
+
+
+class Commit(Record):
+    """All that one visit changes of a site, applied in one step."""
+
+    done: tuple[QueuedUrl, ...] = ()
+    """Leave the queue."""
+    later: tuple[tuple[str, float, int], ...] = ()
+    """(url, seconds from now, priority): recrawls and retries."""
+    pages: tuple[tuple[str, PageRecord], ...] = ()
+    robots: tuple[tuple[str, RobotsRecord], ...] = ()
+    due_in_s: float = 0.0
+    due_term: str = ""
+    delay_s: float = 0.0
+    delay_term: str = ""
+    backoff: int = 0
+    fetched_ms_ago: int | None = None
+    """Milliseconds since the request started; None when nothing was sent."""
+    visits: int = 0
+    """Page visits (robots.txt does not count)."""
+    set_aside: tuple[tuple[str, str], ...] = ()
+    """(url, reason): given up; kept countable in the record."""
+
+
+class Offer(Record):
+    """A URL found or seeded, with its site and position worked out by the offerer."""
+
+    url: str
+    site: str
+    score: int
+    """Top 48 bits of the site's ring position."""
+    priority: int = 5
+    again: bool = False
+    """Queue it even if it was seen (fetch-now, a page to look at again)."""
+
+
+# --- the handoff log ------------------------------------------------------------------------------------------------
+
+Cause = Literal["joined", "drained", "lease_lost", "restarted", "override"]
+Settled = Literal["ack", "resigned", "time"]
+
+
+class Handoff(Record):
+    """One line of the handoff log (design: section 11); a `first_fetch` line repeats its `moved` line, filled in."""
+
+    kind: Literal["moved", "first_fetch", "epoch"]
+    time_ms: int
+    epoch: int
+    node: str
+    """Who wrote the line."""
+    site: str | None = None
+    cause: str | None = None
+    from_node: str | None = msgspec.field(default=None, name="from")
+    to: str | None = None
+    settled_by: str | None = None
+    pending: int | None = None
+    validators: int | None = None
+    change_rate: float | None = None
+    """Changes per page and day; None before the second visit of any page."""
+    last_fetch_ms: int | None = None
+    due_ms: int | None = None
+    due_term: str | None = None
+    delay_ms: int | None = None
+    first_fetch_ms: int | None = None
+    gap_ms: int | None = None
+    """From the last committed fetch to the first of this tenure."""
+    before: tuple[str, ...] | None = None
+    """epoch lines: members before."""
+    after: tuple[str, ...] | None = None
+    arcs: int | None = None
+    sites: int | None = None
+    moved_fraction: float | None = None
+    ideal_fraction: float | None = None
+
+
+class CrawlLine(Record):
+    """One request in `crawl-<node>.jsonl`; gap = start minus the previous start of the site; robots.txt counts."""
+
+    start_ms: int
+    site: str
+    url: str
+    node: str
+    epoch: int
+    tenure: int
+    status: int | None
+    outcome: str
+    visit: Literal["first", "recrawl", "retry", "robots"]
+    bytes: int
+    ms: int
+    delay_ms: int
+    """What was required before this request."""
+    due_term: str
+    clock_error_ms: int
+
+
+class NodeReport(Record):
+    """A node's own figures, under `report:<node>` in Redis, a second old at most while it runs."""
+
+    id: str
+    incarnation: int
+    epoch: int
+    weight: float
+    address: str
+    time_ms: int
+    state: str
+    """joining, member, paused (a store is lost), draining."""
+    sites: int = 0
+    pending: int = 0
+    later: int = 0
+    in_flight: int = 0
+    pages: int = 0
+    requests: int = 0
+    unclaimed: int = 0
+    """Sites known but not yet claimed; pending URLs may hide there."""
+    confirm_age_s: float = 0.0
+    fenced: int = 0
+    late_contacts: int = 0
+    smallest_gap_ratio: float | None = None
+    later_in_s: float | None = None
+
+
+def encode_json(value: Any) -> bytes:
+    """One compact JSON document."""
+    return msgspec.json.encode(value)
+
+
+def change_rate(checks: int, changes: int, observed_s: float) -> float | None:
+    """Changes per page and day from pooled visits, None before any second visit.
+
+    Cho and Garcia-Molina, "Estimating frequency of change" (TOIT 3(3), 2003): -ln((n - X + 0.5) / (n + 0.5))
+    changes per mean interval; unlike X / n it does not run into a wall when every visit finds a change.
+    """
+    if checks <= 0 or observed_s <= 0:
+        return None
+    per_interval = -math.log((checks - changes + 0.5) / (checks + 0.5))
+    return per_interval / (observed_s / checks / 86_400)

@@ -1,0 +1,464 @@
+"""The membership protocol as `step(state, event) -> (state, effects)`: who takes part, until when, and who is past.
+
+Pure: knows no etcd, clock or thread. `shared.membership` runs the effects against etcd and feeds back what happened;
+the simulation does the same against a model. The rules are numbered as in ARCHITECTURE.md, "Ownership".
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from shared import agreement, errors, placement, records
+
+# --- the step -------------------------------------------------------------------------------------------------------
+
+
+def step(  # noqa: C901, PLR0911 - the table of events
+    state: agreement.State, event: agreement.Event, now_s: float
+) -> tuple[agreement.State, list[agreement.Effect]]:
+    """Apply one event at local time `now_s`; return the new state and what to do, in order."""
+    match event:
+        case agreement.Tick():
+            return _ticked(state, now_s)
+        case agreement.Joined():
+            return _joined(state, event, now_s)
+        case agreement.Exists():
+            state = _free(state, "join")
+            return replace(state, exists_s=now_s if state.exists_s is None else state.exists_s), []
+        case agreement.Looked():
+            return _looked(state, event, now_s)
+        case agreement.Confirmed():
+            return _confirmed(state, event, now_s)
+        case agreement.Denied():
+            return _denied(state, event, now_s)
+        case agreement.Hint():
+            return replace(state, next_look_s=now_s), []
+        case agreement.Gone():
+            state = _free(state, "keepalive")
+            if event.incarnation != state.incarnation or state.phase not in (
+                agreement.Phase.MEMBER,
+                agreement.Phase.DRAINING,
+            ):
+                return state, []
+            return _lost(state, now_s, "lease lost")
+        case agreement.Done():
+            return _answered(state, event.kind), []
+        case agreement.Failed():
+            return _free(state, event.kind), []
+        case agreement.Applied():
+            if event.epoch > state.applied:
+                state = replace(state, applied=event.epoch, next_confirm_s=now_s)
+            return state, []
+        case agreement.Stopped():
+            if event.incarnation == state.lost_incarnation and state.phase is agreement.Phase.STOPPING:
+                state = replace(state, stopped=True)
+            return state, []
+        case agreement.Drain():
+            return replace(state, draining=True), []
+
+
+def _ticked(state: agreement.State, now_s: float) -> tuple[agreement.State, list[agreement.Effect]]:
+    state, effects = _move(state)
+    if state.phase is agreement.Phase.LEFT:
+        return state, effects
+    look_every = state.settings.hurry_s if _hurried(state) else state.settings.look_s
+    if now_s >= state.next_look_s:
+        state = _call(replace(state, next_look_s=now_s + look_every), agreement.Look(), effects)
+    if state.phase in (agreement.Phase.MEMBER, agreement.Phase.DRAINING):
+        if now_s >= state.next_confirm_s and state.view is not None:
+            state = replace(state, next_confirm_s=now_s + state.settings.confirm_s)
+            state = _call(state, agreement.Confirm(state.epoch, state.applied), effects)
+        # Rule 1: a node whose confirms are not answered stops keeping its lease alive, so that others take over.
+        if now_s >= state.next_keepalive_s and now_s < state.confirmed_s + state.settings.view_lease_s:
+            state = replace(state, next_keepalive_s=now_s + state.settings.lease_ttl_s / 5)
+            state = _call(state, agreement.KeepAlive(), effects)
+    return state, effects
+
+
+def _move(state: agreement.State) -> tuple[agreement.State, list[agreement.Effect]]:
+    """What the phase itself asks for, whatever the clock of calls says."""
+    effects: list[agreement.Effect] = []
+    match state.phase:
+        case agreement.Phase.OUT if state.draining:
+            state = replace(state, phase=agreement.Phase.LEFT)
+        case agreement.Phase.OUT if state.cluster_id:
+            state = _call(state, agreement.Join(), effects)
+        case agreement.Phase.MEMBER if state.draining:
+            state = _call(state, agreement.Weigh(), effects)
+        case agreement.Phase.DRAINING if _may_leave(state):
+            state = _call(state, agreement.Leave(state.incarnation, state.epoch), effects)
+        case agreement.Phase.STOPPING if state.stopped:
+            state = _call(state, agreement.Resign(state.lost_incarnation), effects)
+        case agreement.Phase.RESTING if state.draining:
+            state = replace(state, phase=agreement.Phase.LEFT)
+    return state, effects
+
+
+def _may_leave(state: agreement.State) -> bool:
+    """Rule 8: the view gives us nothing, and what it took is stopped and committed."""
+    listed = state.view.members.get(state.me) if state.view else None
+    mine = listed is not None and listed.incarnation == state.incarnation
+    return state.view is not None and (not mine or listed.weight == 0) and state.applied >= state.epoch  # type: ignore[union-attr]
+
+
+def _hurried(state: agreement.State) -> bool:
+    return (
+        state.waiting
+        or state.draining
+        or state.differs_s is not None
+        or state.phase in (agreement.Phase.OUT, agreement.Phase.STOPPING)
+    )
+
+
+def _joined(
+    state: agreement.State, event: agreement.Joined, now_s: float
+) -> tuple[agreement.State, list[agreement.Effect]]:
+    state = _free(state, "join")
+    if state.phase is not agreement.Phase.OUT:
+        return state, []
+    state = replace(
+        state,
+        phase=agreement.Phase.MEMBER,
+        incarnation=event.incarnation,
+        exists_s=None,
+        # The first confirm has to be answered within VL of the join, or the lease is left to run out.
+        confirmed_s=now_s,
+        next_confirm_s=now_s,
+        next_look_s=now_s,
+        next_keepalive_s=now_s,
+    )
+    return state, []
+
+
+def _confirmed(
+    state: agreement.State, event: agreement.Confirmed, now_s: float
+) -> tuple[agreement.State, list[agreement.Effect]]:
+    state = _free(state, "confirm")
+    if event.incarnation != state.incarnation or state.phase not in (
+        agreement.Phase.MEMBER,
+        agreement.Phase.DRAINING,
+    ):
+        return state, []
+    state = replace(state, confirmed_s=now_s)
+    if event.epoch != state.epoch:
+        return state, []  # rule 3: only a confirm of the view we apply gives authority
+    lease = state.settings.view_lease_s
+    return replace(
+        state,
+        deadline_s=max(state.deadline_s, event.sent_s + lease),
+        wall_deadline_s=max(state.wall_deadline_s, event.sent_wall_s + lease),
+    ), []
+
+
+def _denied(
+    state: agreement.State, event: agreement.Denied, now_s: float
+) -> tuple[agreement.State, list[agreement.Effect]]:
+    """Something changed under us: nothing is more urgent than to see what."""
+    effects: list[agreement.Effect] = []
+    other = event.cluster_id and state.cluster_id and event.cluster_id != state.cluster_id
+    if other or 0 < event.revision < event.floor:
+        state, effects = _restored(state, now_s)
+    return replace(_free(state, event.kind), next_look_s=now_s), effects
+
+
+def _looked(
+    state: agreement.State, event: agreement.Looked, now_s: float
+) -> tuple[agreement.State, list[agreement.Effect]]:
+    state = _free(state, "look")
+    if event.incarnation != state.incarnation:
+        return replace(state, next_look_s=now_s), []
+    snapshot = event.snapshot
+    effects: list[agreement.Effect] = []
+    member = state.phase in (agreement.Phase.MEMBER, agreement.Phase.DRAINING)
+    if state.cluster_id and snapshot.cluster_id != state.cluster_id:
+        state, effects = _restored(state, now_s)
+    elif snapshot.revision < event.floor:
+        if member:
+            # A paused leader has answered reads from the past (etcd #20418). Whether etcd itself went back is for a
+            # write to tell: the next confirm.
+            return state, []
+        state, effects = _restored(state, now_s)
+    state = _saw(state, snapshot, now_s)
+    if (
+        state.phase in (agreement.Phase.MEMBER, agreement.Phase.DRAINING)
+        and _incarnation(snapshot, state.me) != state.incarnation
+    ):
+        state, lost = _lost(state, now_s, "member key gone")
+        effects += lost
+    if state.phase is agreement.Phase.RESTING:
+        return _rested(state, snapshot, now_s), effects
+    if state.phase not in (agreement.Phase.MEMBER, agreement.Phase.DRAINING):
+        return state, effects
+    if snapshot.members[state.me].value.weight == 0 and state.value.weight > 0 and not state.draining:
+        state = replace(state, draining=True)
+    if state.draining and snapshot.members[state.me].value.weight == 0:
+        state = replace(state, phase=agreement.Phase.DRAINING)
+    state, adopted = _adopt(state, event, now_s)
+    effects += adopted
+    if snapshot.epoch == state.epoch:
+        state, judged = _judge(state, snapshot, now_s)
+        effects += judged
+    return state, effects
+
+
+def _restored(state: agreement.State, now_s: float) -> tuple[agreement.State, list[agreement.Effect]]:
+    """Rule 9: etcd went back or is another; nothing it agreed to before binds us, or anybody, any more."""
+    generation = max(state.generation, state.view.generation if state.view else 0) + 1
+    state, effects = (
+        _lost(state, now_s, "etcd restored")
+        if state.phase in (agreement.Phase.MEMBER, agreement.Phase.DRAINING)
+        else (state, [])
+    )
+    state = replace(
+        state,
+        generation=generation,
+        generation_seen_s=now_s,
+        epoch=0,
+        view=None,
+        settled=0,
+        applied=0,
+        revision=0,
+        revisions=(),
+    )
+    return state, effects
+
+
+def _saw(state: agreement.State, snapshot: agreement.Snapshot, now_s: float) -> agreement.State:
+    """Remember when a revision was first seen: rule 5 counts a dead node's silence from there."""
+    revisions = state.revisions
+    if not revisions or snapshot.revision > revisions[-1][0]:
+        revisions = (*revisions, (snapshot.revision, now_s))[-agreement.REVISIONS_KEPT :]
+    generation, seen_s = state.generation, state.generation_seen_s
+    if snapshot.view is not None and (snapshot.view.generation > generation or seen_s == float("inf")):
+        generation, seen_s = max(generation, snapshot.view.generation), now_s
+    return replace(
+        state,
+        cluster_id=snapshot.cluster_id,
+        revision=max(state.revision, snapshot.revision),
+        revisions=revisions,
+        generation=generation,
+        generation_seen_s=seen_s,
+    )
+
+
+def _rested(state: agreement.State, snapshot: agreement.Snapshot, now_s: float) -> agreement.State:
+    """Rule 3, end: join again once a view without us stands and the failure could be seen; at once if alone."""
+    alone = not snapshot.members
+    listed = snapshot.view is not None and state.me in snapshot.view.members
+    rest_s = snapshot.rejoin.get(state.me, state.settings.rejoin_s)
+    if alone or (not listed and now_s >= state.lost_s + rest_s):
+        return replace(state, phase=agreement.Phase.OUT)
+    return state
+
+
+def _lost(state: agreement.State, now_s: float, reason: str) -> tuple[agreement.State, list[agreement.Effect]]:
+    """Our incarnation is over: no authority from this moment; resign only when all has stopped."""
+    lost = state.incarnation
+    state = replace(
+        state,
+        phase=agreement.Phase.STOPPING,
+        lost_incarnation=lost,
+        incarnation=0,
+        lost_s=now_s,
+        stopped=False,
+        deadline_s=float("-inf"),
+        wall_deadline_s=float("-inf"),
+        confirmed_s=float("-inf"),
+        epoch=0,
+        view=None,
+        applied=0,
+        settled=0,
+        differs_s=None,
+        busy=frozenset(),
+    )
+    return state, [agreement.StopAll(lost, reason)]
+
+
+def _adopt(
+    state: agreement.State, event: agreement.Looked, now_s: float
+) -> tuple[agreement.State, list[agreement.Effect]]:
+    """Rule 4: a newer view ends authority until a confirm under it was answered."""
+    snapshot = event.snapshot
+    if snapshot.view is None or snapshot.epoch <= state.epoch:
+        return state, []
+    chain = (*(event.chain or ()), (snapshot.epoch, snapshot.view))
+    whole = event.chain is not None and _linked(state.epoch, chain)
+    state = replace(
+        state,
+        epoch=snapshot.epoch,
+        view=snapshot.view,
+        deadline_s=float("-inf"),
+        wall_deadline_s=float("-inf"),
+        next_confirm_s=now_s,
+        differs_s=None,
+    )
+    views = chain if whole else ((snapshot.epoch, snapshot.view),)
+    return state, [agreement.Adopt(views, whole, state.incarnation)]
+
+
+def _linked(epoch: int, chain: tuple[tuple[int, records.View], ...]) -> bool:
+    """Each view names the revision of the one before it, down to the epoch we hold."""
+    for at, view in chain:
+        if (
+            not epoch
+            or view.previous != agreement.revision_of(epoch)
+            or view.generation != epoch // agreement.GENERATION_STEP
+        ):
+            return False
+        epoch = at
+    return True
+
+
+def _judge(
+    state: agreement.State, snapshot: agreement.Snapshot, now_s: float
+) -> tuple[agreement.State, list[agreement.Effect]]:
+    """Rules 2 and 5 on one read: who is past, and does the view still say who is there?"""
+    effects: list[agreement.Effect] = []
+    view = snapshot.view
+    elders: tuple[tuple[str, int], ...] = (agreement.UNKNOWN,)
+    if view is not None:
+        verdicts = {who: past(state, snapshot, who, now_s) for who in _named(view)}
+        if state.settled < state.epoch and all(verdicts.values()):
+            state = replace(state, settled=state.epoch)
+            effects.append(agreement.Settle(state.epoch, _how(verdicts)))
+        old = [who for who in view.elders if verdicts[who] is None]
+        elders = tuple(dict.fromkeys([*_members(view), *old]))
+    wanted = _wanted(state, snapshot, elders)
+    if view is not None and _same(view, wanted):
+        return replace(state, differs_s=None), effects
+    since = now_s if state.differs_s is None else state.differs_s
+    state = replace(state, differs_s=since)
+    if now_s >= since + state.settings.gather_s or (view is not None and _takes(view, wanted)):
+        keep = {incarnation for _, incarnation in (*_members(wanted), *wanted.elders)}
+        alive = {member.incarnation for member in snapshot.members.values()}
+        drop = tuple(sorted(set(snapshot.beats) - keep - alive))[:64]
+        state = _call(state, agreement.Propose(wanted, state.epoch, snapshot.revision, drop), effects)
+    return state, effects
+
+
+def _wanted(state: agreement.State, snapshot: agreement.Snapshot, elders: tuple[tuple[str, int], ...]) -> records.View:
+    """The view that these member keys ask for; members of another fingerprint are never listed."""
+    ours = snapshot.view.fingerprint if snapshot.view and _standing(snapshot) else state.value.fingerprint
+    members = {
+        node: records.Member(incarnation=seen.incarnation, weight=seen.value.weight, address=seen.value.address)
+        for node, seen in sorted(snapshot.members.items())
+        if seen.value.fingerprint == ours
+    }
+    generation = max(state.generation, snapshot.view.generation if snapshot.view else 0)
+    fresh = snapshot.view is None or generation > snapshot.view.generation
+    return records.View(
+        members=members,
+        overrides={site: node for site, node in sorted(snapshot.overrides.items()) if node in members},
+        fingerprint=dict(ours),
+        generation=generation,
+        previous=0 if fresh else agreement.revision_of(snapshot.epoch),
+        elders=(*elders, agreement.UNKNOWN) if fresh and agreement.UNKNOWN not in elders else elders,
+    )
+
+
+def _same(view: records.View, wanted: records.View) -> bool:
+    return (
+        view.members == wanted.members and view.overrides == wanted.overrides and view.generation == wanted.generation
+    )
+
+
+def _takes(view: records.View, wanted: records.View) -> bool:
+    """Does the change take something from a member of the view? Losses are never held back, joins are gathered."""
+    return view.generation != wanted.generation or any(
+        wanted.members.get(node) != member for node, member in view.members.items()
+    )
+
+
+def past(
+    state: agreement.State, snapshot: agreement.Snapshot, who: tuple[str, int], now_s: float
+) -> records.Settled | None:
+    """Rule 5: how we know that this incarnation cannot act under a view before ours; None while we do not."""
+    if who == agreement.UNKNOWN:
+        return "time" if now_s >= state.generation_seen_s + state.settings.silence_s else None
+    node, incarnation = who
+    alive = _incarnation(snapshot, node) == incarnation
+    seen = snapshot.beats.get(incarnation)
+    if seen is not None and seen.beat.applied >= state.epoch:
+        return "ack"
+    if alive:
+        return None
+    if seen is None:
+        return "time"  # its key is gone and it never confirmed: it never had authority
+    if seen.beat.resigned:
+        return "resigned"
+    return "time" if now_s >= _first_saw(state, seen.revision, now_s) + state.settings.silence_s else None
+
+
+def _first_saw(state: agreement.State, revision: int, now_s: float) -> float:
+    return next((at for seen, at in state.revisions if seen >= revision), now_s)
+
+
+def _how(verdicts: Mapping[tuple[str, int], records.Settled | None]) -> dict[str, records.Settled]:
+    """By node id; of several incarnations the weakest proof counts."""
+    rank = {"ack": 0, "resigned": 1, "time": 2}
+    how: dict[str, records.Settled] = {}
+    for (node, _), verdict in verdicts.items():
+        if node and verdict is not None and rank[verdict] >= rank.get(how.get(node, "ack"), 0):
+            how[node] = verdict
+    return how
+
+
+def _members(view: records.View) -> list[tuple[str, int]]:
+    return [(node, member.incarnation) for node, member in view.members.items()]
+
+
+def _named(view: records.View) -> list[tuple[str, int]]:
+    return list(dict.fromkeys([*_members(view), *view.elders]))
+
+
+def _incarnation(snapshot: agreement.Snapshot, node: str) -> int:
+    seen = snapshot.members.get(node)
+    return seen.incarnation if seen else 0
+
+
+def _call(state: agreement.State, call: agreement.Call, effects: list[agreement.Effect]) -> agreement.State:
+    """Ask for a call unless one of its kind is still unanswered."""
+    if call.kind in state.busy:
+        return state
+    effects.append(call)
+    return replace(state, busy=state.busy | {call.kind})
+
+
+def _free(state: agreement.State, kind: str) -> agreement.State:
+    return replace(state, busy=state.busy - {kind})
+
+
+def _answered(state: agreement.State, kind: str) -> agreement.State:
+    state = _free(state, kind)
+    if kind == "resign" and state.phase is agreement.Phase.STOPPING:
+        return replace(state, phase=agreement.Phase.RESTING)
+    if kind == "leave" and state.phase is agreement.Phase.DRAINING:
+        return replace(state, phase=agreement.Phase.LEFT, deadline_s=float("-inf"), wall_deadline_s=float("-inf"))
+    if kind in ("propose", "weigh"):
+        return replace(state, next_look_s=float("-inf"))
+    return state
+
+
+def refused(state: agreement.State, snapshot: agreement.Snapshot) -> str | None:
+    """Why this node may not join, or None: the cluster computes other owners than it would (rule 2)."""
+    if snapshot.view is None or not _standing(snapshot):
+        return None
+    return placement.mismatch(state.value.fingerprint, snapshot.view.fingerprint)
+
+
+def _standing(snapshot: agreement.Snapshot) -> bool:
+    """Is any member of the view still there? If not, whoever comes next may bring other settings."""
+    members = snapshot.view.members if snapshot.view else {}
+    return any(_incarnation(snapshot, node) == member.incarnation for node, member in members.items())
+
+
+def check(state: agreement.State) -> None:
+    """Raise InvalidTransition where the state contradicts itself; called by tests and the simulation."""
+    if state.phase in (
+        agreement.Phase.OUT,
+        agreement.Phase.STOPPING,
+        agreement.Phase.RESTING,
+        agreement.Phase.LEFT,
+    ) and state.deadline_s != float("-inf"):
+        raise errors.InvalidTransition(f"authority while {state.phase}")
+    if state.applied > state.epoch:
+        raise errors.InvalidTransition("an ack for a view that was not adopted")

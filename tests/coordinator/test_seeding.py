@@ -1,0 +1,159 @@
+"""Seeding: good lines are queued where their owner finds them, bad ones are told, and a strange cluster is refused."""
+
+import io
+import json
+
+import pytest
+
+from coordinator import cli, seeding
+from shared import config, errors, frontier, lists, ring
+from tests.coordinator import clusters
+
+LINES = [
+    "# the start",
+    "https://www.example.org/a",
+    "http://Example.org:80/b#top",
+    "",
+    "not a url",
+    "https://www.example.org/%61",
+    "ftp://example.org/x",
+    "https://shop.test/",
+    "https://www.example.org/a\r\n",
+    "https://long.test/" + "x" * 4_000,
+]
+
+
+@pytest.fixture
+def settings(etcd, valkey, cluster):
+    return clusters.settings_of(etcd, valkey, cluster)
+
+
+async def test_lines_are_accepted_known_or_refused_with_their_number(settings):
+    report = await seeding.seed_lines(settings, LINES)
+    assert (report.accepted, report.known) == (3, 2)
+    assert [(one.line, one.reason) for one in report.refused if one.line == 10] == [(10, "too_long")]
+    assert [one.line for one in report.refused] == [5, 7, 10]
+    assert report.refused_total == 3
+
+
+async def test_sites_wait_in_the_index_at_their_position_before_any_node_has_joined(settings):
+    await seeding.seed_lines(settings, ["https://www.example.org/a"])
+    position = ring.position("xxh3-64", "example.org")
+    score = ring.score("xxh3-64", position)
+    store = await frontier.Frontier.open(settings.redis, settings.cluster)
+    try:
+        found = [site async for page in store.sites_in([(score >> 40, score, score)]) for site in page]
+        known = await store.look("example.org")
+    finally:
+        await store.close()
+    assert found == ["example.org"]
+    assert (known["pending"], known["head"]) == (1, ["https://www.example.org/a"])
+
+
+async def test_the_owner_gets_a_hint(settings):
+    with clusters.members(settings, {"n1": 1.0}):
+        await seeding.seed_lines(settings, ["https://a.test/", "https://b.test/"])
+        store = await frontier.Frontier.open(settings.redis, settings.cluster)
+        try:
+            assert sorted(await store.inbox("n1", at_most=10)) == ["a.test", "b.test"]
+        finally:
+            await store.close()
+
+
+async def test_more_than_one_batch_is_counted_whole(settings):
+    count = seeding.BATCH_LINES + 10
+    shown = []
+    lines = iter(enumerate((f"https://s{number}.test/" for number in range(count)), 1))
+    report = await seeding.seed_numbered(settings, lines, priority=3, progress=shown.append)
+    assert report.accepted == count
+    assert [one.accepted for one in shown] == [seeding.BATCH_LINES, count]
+
+
+@pytest.mark.parametrize(
+    ("other", "part"),
+    [
+        ({"ring.algorithm": "sha1-64"}, "ring: the cluster has xxh3-64/256, this command sha1-64/256"),
+        ({"ring.vnodes": 150}, "ring: the cluster has xxh3-64/256, this command xxh3-64/150"),
+        ({"sites.private_suffixes": ("github.io",)}, "sites: "),
+    ],
+)
+async def test_a_cluster_with_other_rules_is_not_seeded(settings, other, part):
+    where = {"etcd": settings.etcd, "redis": settings.redis, "cluster": settings.cluster}
+    mine = config.load(environ={}, options=where | other)
+    with clusters.members(settings, {"n1": 1.0}), pytest.raises(errors.FingerprintMismatch, match=part):
+        await seeding.seed_lines(mine, ["https://a.test/"])
+    store = await frontier.Frontier.open(settings.redis, settings.cluster)
+    try:
+        assert await store.site_count() == 0
+    finally:
+        await store.close()
+
+
+def test_the_command_prints_its_counts_as_json_and_answers_0_even_so(settings, tmp_path, capsys):
+    file = tmp_path / "seeds.txt"
+    file.write_bytes("\ufeffhttps://a.test/\r\n".encode() + b"http://b.test/\xff\nhttps://\n")
+    status = cli.main(["seed", str(file), "--json", *clusters.arguments(settings)])
+    told = json.loads(capsys.readouterr().out)
+    assert status == 0
+    assert (told["accepted"], told["known"]) == (1, 0)
+    assert told["refused"][0] == {"line": 2, "url": "http://b.test/\\xff", "reason": "not UTF-8"}
+    assert [one["line"] for one in told["refused"]] == [2, 3]
+
+
+def test_the_command_tells_a_reader_which_lines_were_refused(settings, tmp_path, capsys):
+    file = tmp_path / "seeds.txt"
+    file.write_text("https://a.test/\nnonsense\n")
+    assert cli.main(["seed", str(file), "--priority=9", *clusters.arguments(settings)]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "1 accepted, 0 known, 1 refused\n"
+    assert printed.err.startswith("line 2: ")
+
+
+def test_a_line_without_an_end_is_one_line_and_does_not_fill_the_memory():
+    long = b"x" * (3 * seeding.LINE_BYTES_MAX + 5)
+    lines = list(seeding.numbered(io.BytesIO(long + b"\nhttps://a.test/\n" + long)))
+    assert [(number, len(text)) for number, text in lines] == [
+        (1, seeding.LINE_BYTES_MAX),
+        (2, len("https://a.test/")),
+        (3, seeding.LINE_BYTES_MAX),
+    ]
+
+
+def test_a_line_of_just_the_limit_is_followed_by_the_next():
+    exact = b"x" * (seeding.LINE_BYTES_MAX - 1) + b"\n"
+    assert [number for number, _ in seeding.numbered(io.BytesIO(exact + b"a\n"))] == [1, 2]
+
+
+async def test_a_list_is_taken_oldest_first_and_is_empty_then(settings):
+    urls = ["https://a.test/1", "nonsense", "https://a.test/2", "https://a.test/1"]
+    source = await lists.Lists.open(settings.redis)
+    try:
+        ring_of_one = lists.Agreement(workers=("w1",), vnodes=1, sites="any")
+        await source.agree(ring_of_one, instead_of=None)
+        assert await source.push(ring_of_one, [("w1", url) for url in urls])
+        key = lists.queue_of("w1")
+        report = await seeding.seed_list(settings, settings.redis, key, priority=5)
+        assert await source.lengths([key]) == [0]
+    finally:
+        await source.close()
+    assert (report.accepted, report.known) == (2, 1)
+    assert [(one.line, one.url) for one in report.refused] == [(2, "nonsense")]
+    store = await frontier.Frontier.open(settings.redis, settings.cluster)
+    try:
+        assert (await store.look("a.test"))["head"] == ["https://a.test/1", "https://a.test/2"]
+    finally:
+        await store.close()
+
+
+async def test_a_list_keeps_what_was_not_offered(settings, cluster):
+    source = await lists.Lists.open(settings.redis)
+    away = clusters.settings_of(settings.etcd, "redis://127.0.0.1:1/0", cluster)
+    try:
+        ring_of_one = lists.Agreement(workers=("w1",), vnodes=1, sites="any")
+        await source.agree(ring_of_one, instead_of=None)
+        assert await source.push(ring_of_one, [("w1", "https://a.test/1")])
+        with pytest.raises(errors.StoreUnavailable):
+            await seeding.seed_list(away, settings.redis, lists.queue_of("w1"), priority=5)
+        assert await source.lengths([lists.queue_of("w1")]) == [1]
+    finally:
+        await source.close()

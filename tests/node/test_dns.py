@@ -1,0 +1,267 @@
+"""Names become one public address at a time, judged after every look-up, remembered for a bounded time."""
+
+import asyncio
+import ipaddress
+import json
+import os
+import socket
+import struct
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node import dns
+from shared import errors
+
+CONFORMANCE = Path(os.environ.get("CRAWLRING_CONFORMANCE", Path(__file__).parents[3] / "shared" / "conformance"))
+SSRF = CONFORMANCE / "ssrf" / "ssrf_cases.json"
+
+
+class NameServer(asyncio.DatagramProtocol):
+    """A DNS server on loopback with a table of A records; `asked` is its own log."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, list[str]] = {}
+        self.ttl_s = 300
+        self.asked: list[str] = []
+        self.silent = False
+        self._transport: asyncio.DatagramTransport | None = None
+
+    async def start(self) -> str:
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=("127.0.0.1", 0))
+        self._transport = transport
+        host, port = transport.get_extra_info("sockname")
+        return f"{host}:{port}"
+
+    def stop(self) -> None:
+        assert self._transport is not None
+        self._transport.close()
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        labels, at = [], 12
+        while data[at]:
+            labels.append(data[at + 1 : at + 1 + data[at]].decode())
+            at += 1 + data[at]
+        name = ".".join(labels).lower()
+        (kind,) = struct.unpack_from("!H", data, at + 1)
+        if kind == 1:
+            self.asked.append(name)
+        if self.silent:
+            return
+        found = self.records.get(name, []) if kind == 1 else []
+        code = 0x8180 if name in self.records else 0x8183
+        question = data[12 : at + 5]
+        head = data[:2] + struct.pack("!HHHHH", code, 1, len(found), 0, 0)
+        answers = b"".join(
+            b"\xc0\x0c" + struct.pack("!HHIH", 1, 1, self.ttl_s, 4) + socket.inet_aton(ip) for ip in found
+        )
+        assert self._transport is not None
+        self._transport.sendto(head + question + answers, addr)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[NameServer]:
+    server = NameServer()
+    server.address = await server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+async def resolver(server: NameServer) -> AsyncIterator[dns.Resolver]:
+    resolver = dns.Resolver(nameservers=[server.address])
+    yield resolver
+    await resolver.close()
+
+
+async def test_a_name_is_looked_up_once_for_its_time(server: NameServer, resolver: dns.Resolver) -> None:
+    server.records["site.test"] = ["93.184.216.34"]
+    for _ in range(3):
+        assert await resolver.lookup("site.test", 80) == dns.Address("93.184.216.34", 80)
+    assert server.asked == ["site.test"]
+
+
+@pytest.mark.parametrize(("ttl_s", "kept_s"), [(0, 60), (1, 60), (300, 300), (86_400, 3_600)])
+async def test_the_time_is_bounded(
+    server: NameServer, resolver: dns.Resolver, ttl_s: int, kept_s: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.records["site.test"] = ["93.184.216.34"]
+    server.ttl_s = ttl_s
+    now_s = 1_000.0
+    monkeypatch.setattr(dns.clock, "boot_s", lambda: now_s)
+    await resolver.lookup("site.test", 80)
+    now_s += kept_s - 1
+    await resolver.lookup("site.test", 80)
+    assert len(server.asked) == 1
+    now_s += 2
+    # c-ares keeps answers of its own for their TTL; ours has run out.
+    assert resolver._known["site.test"].until_s < now_s
+    await resolver.lookup("site.test", 80)
+    assert resolver._known["site.test"].until_s > now_s
+
+
+async def test_a_failure_is_remembered_for_a_short_time(
+    server: NameServer, resolver: dns.Resolver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 1_000.0
+    monkeypatch.setattr(dns.clock, "boot_s", lambda: now_s)
+    for _ in range(2):
+        with pytest.raises(dns.UnresolvedError):
+            await resolver.lookup("gone.test", 80)
+    asked = len(server.asked)
+    assert asked >= 1
+    server.records["gone.test"] = ["93.184.216.34"]
+    now_s += 31
+    assert (await resolver.lookup("gone.test", 80)).ip == "93.184.216.34"
+    assert len(server.asked) > asked
+
+
+async def test_after_a_failed_attempt_the_next_address_is_given(server: NameServer, resolver: dns.Resolver) -> None:
+    server.records["site.test"] = ["93.184.216.34", "93.184.216.35", "93.184.216.36"]
+    seen = []
+    for _ in range(4):
+        address = await resolver.lookup("site.test", 80)
+        seen.append(address.ip)
+        resolver.failed("site.test", address)
+    assert len(set(seen[:3])) == 3
+    assert seen[3] == seen[0]
+    resolver.failed("never.asked", address)
+
+
+async def test_a_name_with_one_private_address_never_leads_there(server: NameServer, resolver: dns.Resolver) -> None:
+    server.records["mixed.test"] = ["10.0.0.1", "93.184.216.34"]
+    for _ in range(3):
+        address = await resolver.lookup("mixed.test", 80)
+        assert address.ip == "93.184.216.34"
+        resolver.failed("mixed.test", address)
+
+
+async def test_a_public_name_with_a_private_address_is_refused(server: NameServer, resolver: dns.Resolver) -> None:
+    server.records["metadata.test"] = ["169.254.169.254"]
+    for _ in range(2):
+        with pytest.raises(dns.ForbiddenError, match="private_address"):
+            await resolver.lookup("metadata.test", 80)
+
+
+async def test_a_name_that_turns_private_is_refused_then(
+    server: NameServer, resolver: dns.Resolver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 1_000.0
+    monkeypatch.setattr(dns.clock, "boot_s", lambda: now_s)
+    server.records["rebinding.test"] = ["93.184.216.34"]
+    server.ttl_s = 0
+    await resolver.lookup("rebinding.test", 80)
+    server.records["rebinding.test"] = ["127.0.0.1"]
+    assert (await resolver.lookup("rebinding.test", 80)).ip == "93.184.216.34"
+    now_s += 61
+    with pytest.raises(dns.ForbiddenError):
+        await resolver.lookup("rebinding.test", 80)
+
+
+async def test_a_server_that_is_silent_costs_a_bounded_time(
+    server: NameServer, resolver: dns.Resolver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.silent = True
+    monkeypatch.setattr(dns, "LOOKUP_S", 0.3)
+    with pytest.raises(dns.UnresolvedError, match="timeout"):
+        await asyncio.wait_for(resolver.lookup("slow.test", 80), 3)
+
+
+async def test_the_cache_is_bounded(
+    server: NameServer, resolver: dns.Resolver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dns, "CACHE_NAMES_MAX", 3)
+    for number in range(6):
+        server.records[f"h{number}.test"] = ["93.184.216.34"]
+        await resolver.lookup(f"h{number}.test", 80)
+    assert list(resolver._known) == ["h3.test", "h4.test", "h5.test"]
+
+
+async def test_the_hosts_file_counts() -> None:
+    resolver = dns.Resolver(allow_private=True)
+    assert ipaddress.ip_address((await resolver.lookup("localhost", 80)).ip).is_loopback
+    await resolver.close()
+
+
+@pytest.mark.parametrize("host", ["x" * 70, "a..b", "bad host", "-", "*"])
+async def test_what_is_no_name_is_unresolved(host: str, resolver: dns.Resolver) -> None:
+    with pytest.raises(dns.UnresolvedError):
+        await resolver.lookup(host, 80)
+
+
+async def test_connect_to_takes_everything_private_or_not() -> None:
+    for target, address in (
+        ("127.0.0.1:8080", dns.Address("127.0.0.1", 8080)),
+        ("[::1]:81", dns.Address("::1", 81)),
+    ):
+        resolver = dns.Resolver(connect_to=target)
+        for host in ("example.com", "10.0.0.1", "::1"):
+            assert await resolver.lookup(host, 443) == address
+        resolver.failed("example.com", address)
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1", ":80", "host:", "host:http", "host:0", "host:65536", "host:-1"])
+def test_connect_to_wants_a_host_and_a_port(text: str) -> None:
+    with pytest.raises(errors.ConfigError, match="HOST:PORT"):
+        dns.Resolver(connect_to=text)
+
+
+def cases() -> dict:
+    return (
+        json.loads(SSRF.read_text())
+        if SSRF.is_file()
+        else {"must_refuse": [], "must_allow": [], "networks_refused": []}
+    )
+
+
+needs_cases = pytest.mark.skipif(not SSRF.is_file(), reason="the conformance data is not there")
+
+
+@needs_cases
+@pytest.mark.parametrize("url", [case["url"] for case in cases()["must_refuse"]])
+async def test_what_is_to_be_refused_is(url: str, resolver: dns.Resolver) -> None:
+    """A canonical host is a dotted address by then; the odd spellings are refused here as well."""
+    parts = urlsplit(url)
+    with pytest.raises((dns.ForbiddenError, dns.UnresolvedError)):
+        await resolver.lookup(parts.hostname or "", parts.port or 80)
+
+
+@needs_cases
+@pytest.mark.parametrize("url", [case["url"] for case in cases()["must_allow"]])
+async def test_what_is_to_be_allowed_is(url: str, resolver: dns.Resolver) -> None:
+    parts = urlsplit(url)
+    assert (await resolver.lookup(parts.hostname or "", parts.port or 80)).ip == parts.hostname
+
+
+@needs_cases
+@pytest.mark.parametrize("text", cases()["networks_refused"])
+def test_a_refused_network_is_refused_from_end_to_end(text: str) -> None:
+    network = ipaddress.ip_network(text.split()[0])
+    if "judge the embedded" in text:
+        return
+    for address in (network[0], network[-1]):
+        assert not dns.is_public(str(address)), address
+
+
+@given(st.integers(0, 2**32 - 1).map(ipaddress.IPv4Address))
+def test_an_address_inside_another_is_judged_by_itself(v4: ipaddress.IPv4Address) -> None:
+    inner = int(v4)
+    forms = [
+        f"::ffff:{v4}",
+        f"64:ff9b::{v4}",
+        str(ipaddress.IPv6Address(0x2002 << 112 | inner << 80)),
+        str(ipaddress.IPv6Address(0x2001_0000 << 96 | (~inner & 0xFFFF_FFFF))),
+    ]
+    for form in forms:
+        assert dns.is_public(form) == dns.is_public(str(v4)), form
+
+
+@pytest.mark.parametrize("port", [22, 25, 6667, 10080])
+async def test_ports_of_other_protocols_are_refused(port: int, resolver: dns.Resolver) -> None:
+    with pytest.raises(dns.ForbiddenError, match="port"):
+        await resolver.lookup("93.184.216.34", port)

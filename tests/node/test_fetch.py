@@ -1,0 +1,404 @@
+"""One conditional GET: one request, nothing followed, everything bounded, and always an outcome."""
+
+import asyncio
+import socket
+import struct
+import zlib
+from collections.abc import Callable
+
+import pytest
+
+from node import dns, fetch
+from shared import config, records
+from tests.node import origins
+from tests.node.origins import Gate, Origin, answering, fetcher, until
+
+URL = "http://example.com/page"
+BOMB = zlib.compress(bytes(20_000_000))
+
+
+def header_lines(request: bytes) -> list[bytes]:
+    return request.split(b"\r\n")[1:-2]
+
+
+def reason_of(outcome: records.Outcome) -> str:
+    assert isinstance(outcome, records.Failed | records.Refused), outcome
+    return outcome.reason
+
+
+async def fetched(fetches: fetch.Fetcher, url: str = URL, **options: int) -> records.Fetched:
+    answer = await fetches.fetch(url, permit=Gate().permit(), **options)
+    assert isinstance(answer.outcome, records.Fetched), answer.outcome
+    return answer.outcome
+
+
+async def test_a_page_comes_back_whole() -> None:
+    async with Origin(answering(origins.OK)) as origin, fetcher(origin.port) as fetches:
+        answer = await fetches.fetch(URL, permit=Gate().permit())
+        assert answer.outcome == records.Fetched(
+            status=200, headers=(("Content-Length", "2"), ("Content-Type", "text/plain")), body=b"ok"
+        )
+        assert (answer.sent, answer.body_bytes, answer.content_type) == (True, 2, "text/plain")
+        assert answer.start_boot_s <= answer.end_boot_s
+
+
+async def test_the_request_says_who_asks_and_no_more() -> None:
+    async with Origin(answering(origins.OK)) as origin, fetcher(origin.port) as fetches:
+        await fetches.fetch("http://example.com/%7Ea?x=%41&y", permit=Gate().permit())
+        assert origin.requests[0].startswith(b"GET /%7Ea?x=%41&y HTTP/1.1\r\n"), "byte for byte"
+        assert header_lines(origin.requests[0]) == [
+            b"Host: example.com",
+            b"User-Agent: " + origins.AGENT.encode(),
+            b"Accept: */*",
+            b"Accept-Encoding: gzip, deflate, br, zstd",
+        ]
+
+
+async def test_both_validators_become_conditions() -> None:
+    not_modified = b'HTTP/1.1 304 Not Modified\r\nETag: "a"\r\n\r\n'
+    async with Origin(answering(not_modified)) as origin, fetcher(origin.port) as fetches:
+        date = "Sun, 06 Nov 1994 08:49:37 GMT"
+        answer = await fetches.fetch(URL, permit=Gate().permit(), etag='W/"a"', last_modified=date)
+        assert answer.outcome == records.NotModified(headers=(("ETag", '"a"'),))
+        assert b'If-None-Match: W/"a"' in header_lines(origin.requests[0])
+        assert b"If-Modified-Since: " + date.encode() in header_lines(origin.requests[0])
+
+
+async def test_a_validator_that_no_header_can_carry_is_left_out() -> None:
+    async with Origin(answering(origins.OK)) as origin, fetcher(origin.port) as fetches:
+        answer = await fetches.fetch(URL, permit=Gate().permit(), etag='"a\r\nX: y"', last_modified="\x01")
+        assert isinstance(answer.outcome, records.Fetched)
+        assert len(header_lines(origin.requests[0])) == 4
+
+
+async def test_cookies_are_not_kept() -> None:
+    cookie = b"HTTP/1.1 200 OK\r\nSet-Cookie: a=b; Path=/\r\nContent-Length: 0\r\n\r\n"
+    async with Origin(answering(cookie)) as origin, fetcher(origin.port) as fetches:
+        await fetched(fetches)
+        await fetched(fetches)
+        assert b"ookie" not in origin.requests[1]
+
+
+@pytest.mark.parametrize("status", [300, 301, 302, 303, 307, 308])
+async def test_a_redirect_is_returned_and_not_followed(status: int) -> None:
+    redirect = b"HTTP/1.1 %d X\r\nLocation: /next\r\nContent-Length: 0\r\n\r\n" % status
+    async with Origin(answering(redirect)) as origin, fetcher(origin.port) as fetches:
+        answer = await fetches.fetch(URL, permit=Gate().permit())
+        assert isinstance(answer.outcome, records.Redirected)
+        assert (answer.outcome.status, answer.outcome.location) == (status, "/next")
+        assert len(origin.requests) == 1
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+async def test_an_origin_that_hangs_up_is_asked_once(pooled: bool) -> None:
+    async def script(visitor: origins.Visitor) -> None:
+        if pooled and visitor.number == 1:
+            await visitor.send(origins.OK)
+        else:
+            visitor.writer.close()
+
+    async with Origin(script) as origin, fetcher(origin.port) as fetches:
+        if pooled:
+            await fetched(fetches)
+        before = len(origin.requests)
+        answer = await fetches.fetch(URL, permit=Gate().permit())
+        assert reason_of(answer.outcome) == "disconnected"
+        assert answer.sent
+        await until(lambda: origin.closed == origin.connections)
+        assert len(origin.requests) - before == 1
+        assert origin.connections == 1
+
+
+async def test_a_connection_is_used_again_and_its_idle_number_is_bounded() -> None:
+    async with Origin(answering(origins.OK)) as origin, fetcher(origin.port, connections=2) as fetches:
+        for host in range(12):
+            await fetched(fetches, f"http://h{host}.example.com/")
+        await until(lambda: origin.closed == 4)
+        await fetched(fetches, "http://h11.example.com/")
+        assert origin.connections == 12
+        await fetched(fetches, "http://h0.example.com/")
+        assert origin.connections == 13
+
+
+async def test_a_lying_keep_alive_costs_nothing() -> None:
+    async with Origin(answering(origins.OK, close=True)) as origin, fetcher(origin.port) as fetches:
+        await fetched(fetches)
+        connector = fetches._connector
+        assert connector is not None
+        await until(lambda: not connector.idle)
+        await fetched(fetches)
+        assert origin.connections == 2
+
+
+# (answer, body, truncated): the connection is closed after each answer.
+BODIES: list[tuple[str, bytes, bytes, str | None]] = [
+    ("longer than declared", b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nmore than three", b"mor", None),
+    ("shorter than declared", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nbody", b"body", "connection"),
+    ("a 204 with a body", b"HTTP/1.1 204 No Content\r\nContent-Length: 4\r\n\r\nbody", b"", None),
+    ("surplus after nothing", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nsurplus", b"", None),
+    ("chunks cut short", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", b"hello", "connection"),
+    ("until the end", b"HTTP/1.0 200 OK\r\n\r\nold", b"old", None),
+    ("after a 103", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nab", b"a", None),
+    ("bare newlines", b"HTTP/1.1 200 OK\nContent-Length: 2\n\nokay", b"ok", None),
+    ("999", b"HTTP/1.1 999 Request denied\r\nContent-Length: 2\r\n\r\nok", b"ok", None),
+    ("plain labelled gzip", b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\nplain", b"plain", None),
+    ("unknown coding word", b"HTTP/1.1 200 OK\r\nContent-Encoding: utf-8\r\nContent-Length: 5\r\n\r\nhello", b"hello", None),
+    ("coding we cannot undo", b"HTTP/1.1 200 OK\r\nContent-Encoding: compress\r\nContent-Length: 5\r\n\r\nhello", b"", "encoding"),
+    ("redirect to nowhere", b"HTTP/1.1 301 Moved\r\nContent-Length: 2\r\n\r\nok", b"ok", None),
+    ("empty but labelled", b"HTTP/1.1 200 OK\r\nContent-Encoding: br\r\nContent-Length: 0\r\n\r\n", b"", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("answer", "body", "truncated"), [row[1:] for row in BODIES], ids=[row[0] for row in BODIES])
+async def test_a_body_is_what_was_declared(answer: bytes, body: bytes, truncated: str | None) -> None:
+    async with Origin(answering(answer, close=True)) as origin, fetcher(origin.port) as fetches:
+        outcome = await fetched(fetches)
+        assert (outcome.body, outcome.truncated) == (body, truncated)
+        assert len(origin.requests) == 1
+
+
+async def test_a_reset_in_a_body_without_length_is_no_end() -> None:
+    async def script(visitor: origins.Visitor) -> None:
+        await visitor.send(b"HTTP/1.1 200 OK\r\n\r\nbegun")
+        await reset.wait()
+        sock = visitor.writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        visitor.writer.transport.abort()
+
+    reset = asyncio.Event()
+    async with Origin(script) as origin, fetcher(origin.port) as fetches:
+        task = asyncio.create_task(fetches.fetch(URL, permit=Gate().permit()))
+        await until(lambda: len(origin.requests) == 1)
+        reset.set()
+        outcome = (await asyncio.wait_for(task, 3)).outcome
+        if isinstance(outcome, records.Failed):
+            assert outcome.reason == "disconnected", "the reset overtook the head"
+        else:
+            assert isinstance(outcome, records.Fetched)
+            assert outcome.truncated == "connection"
+
+
+async def test_a_fault_between_chunks_keeps_what_came_and_does_not_wait() -> None:
+    broken = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nzz\r\n"
+    async with Origin(answering(broken)) as origin, fetcher(origin.port) as fetches:
+        answer = await asyncio.wait_for(fetches.fetch(URL, permit=Gate().permit()), 3)
+        assert isinstance(answer.outcome, records.Fetched)
+        assert (answer.outcome.body, answer.outcome.truncated) == (b"hello", "connection")
+
+
+async def test_a_connection_on_which_surplus_may_follow_is_not_kept() -> None:
+    """A body that comes late after a 304 would be taken for the answer to the next request."""
+    lying = b"HTTP/1.1 304 Not Modified\r\nContent-Length: 4\r\n\r\n"
+    async with Origin(answering(lying)) as origin, fetcher(origin.port) as fetches:
+        for _ in range(2):
+            answer = await fetches.fetch(URL, permit=Gate().permit())
+            assert isinstance(answer.outcome, records.NotModified)
+        assert origin.connections == 2
+
+
+async def test_surplus_after_the_head_is_found_wherever_the_segments_break() -> None:
+    """The head's end may come in any two pieces; the answer is the same."""
+    answer = b"HTTP/1.1 304 Not Modified\r\nContent-Length: 4\r\n\r\nbody"
+
+    async def script(visitor: origins.Visitor) -> None:
+        cut = int(visitor.number) + answer.index(b"\r\n\r\n") - 2
+        await visitor.send(answer[:cut])
+        await asyncio.sleep(0.02)  # lets the first piece travel alone; the outcome must not depend on it
+        await visitor.send(answer[cut:])
+        visitor.writer.close()
+
+    async with Origin(script) as origin, fetcher(origin.port) as fetches:
+        for _ in range(8):
+            answered = await fetches.fetch(URL, permit=Gate().permit())
+            assert isinstance(answered.outcome, records.NotModified), answered.outcome
+
+
+FAILURES: list[tuple[str, bytes, str]] = [
+    ("nothing", b"", "disconnected"),
+    ("half a head", b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n", "disconnected"),
+    ("only 100 Continue", b"HTTP/1.1 100 Continue\r\n\r\n", "disconnected"),
+    ("HTTP/0.9", b"<html>old</html>", "protocol"),
+    ("another protocol", b"ICY 200 OK\r\n\r\n", "protocol"),
+    ("four digits", b"HTTP/1.1 1000 Strange\r\nContent-Length: 2\r\n\r\nok", "protocol"),
+    ("NUL in a header", b"HTTP/1.1 200 OK\r\nX: a\x00b\r\nContent-Length: 2\r\n\r\nok", "protocol"),
+    ("negative length", b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\nbody", "protocol"),
+    ("two lengths", b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nContent-Length: 9\r\n\r\nbody", "protocol"),
+    ("one huge header", b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70_000 + b"\r\n\r\n", "headers"),
+    ("too many headers", b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 600 + b"\r\n", "headers"),
+    ("two locations", b"HTTP/1.1 301 M\r\nLocation: /a\r\nLocation: /b\r\nContent-Length: 0\r\n\r\n", "headers"),
+]
+
+
+@pytest.mark.parametrize(("answer", "reason"), [row[1:] for row in FAILURES], ids=[row[0] for row in FAILURES])
+async def test_no_answer_is_a_failure_with_a_reason(answer: bytes, reason: str) -> None:
+    async with Origin(answering(answer, close=True)) as origin, fetcher(origin.port) as fetches:
+        answered = await fetches.fetch(URL, permit=Gate().permit())
+        assert reason_of(answered.outcome) == reason
+        assert len(origin.requests) == 1
+
+
+async def test_equal_locations_are_one() -> None:
+    twice = b"HTTP/1.1 301 M\r\nLocation: /a\r\nLocation: /a\r\nContent-Length: 0\r\n\r\n"
+    async with Origin(answering(twice)) as origin, fetcher(origin.port) as fetches:
+        answer = await fetches.fetch(URL, permit=Gate().permit())
+        assert isinstance(answer.outcome, records.Redirected)
+
+
+async def test_header_bytes_become_text_that_json_can_carry() -> None:
+    answer = b"HTTP/1.1 301 M\r\nLocation: /caf\xe9\r\nX: \xc3\xa9\r\nContent-Length: 0\r\n\r\n"
+    async with Origin(answering(answer)) as origin, fetcher(origin.port) as fetches:
+        outcome = (await fetches.fetch(URL, permit=Gate().permit())).outcome
+        assert isinstance(outcome, records.Redirected)
+        assert (outcome.location, outcome.headers[1]) == ("/café", ("X", "é"))
+        records.encode_json(outcome)
+
+
+async def test_a_header_of_64_kib_is_read() -> None:
+    long = b"HTTP/1.1 200 OK\r\nContent-Security-Policy: " + b"y" * 60_000 + b"\r\nContent-Length: 2\r\n\r\nok"
+    async with Origin(answering(long)) as origin, fetcher(origin.port) as fetches:
+        assert (await fetched(fetches)).body == b"ok"
+
+
+async def test_a_large_body_comes_whole() -> None:
+    """Reading pauses and goes on again below; nothing is lost to the cutting of heads."""
+    body = b"\r\n\r\n".join(b"%d" % number for number in range(400_000))
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    async with Origin(answering(answer)) as origin, fetcher(origin.port) as fetches:
+        assert (await fetched(fetches)).body == body
+        assert (await fetched(fetches)).body == body
+        assert origin.connections == 1
+
+
+def forever(first: bytes, again: bytes, every_s: float) -> origins.Script:
+    async def script(visitor: origins.Visitor) -> None:
+        await visitor.send(first)
+        while True:
+            await visitor.send(again)
+            await asyncio.sleep(every_s)
+
+    return script
+
+
+async def test_an_endless_body_ends_at_the_size_limit() -> None:
+    script = forever(b"HTTP/1.1 200 OK\r\n\r\n", b"x" * 65_536, 0)
+    async with Origin(script) as origin, fetcher(origin.port, body_bytes_max=300_000) as fetches:
+        outcome = await fetched(fetches)
+        assert (len(outcome.body), outcome.truncated) == (300_000, "size")
+        assert (await fetched(fetches, bytes_max=1_000)).body == b"x" * 1_000
+        await until(lambda: origin.resets == 2)
+
+
+async def test_a_bomb_costs_the_cap() -> None:
+    bomb = b"HTTP/1.1 200 OK\r\nContent-Encoding: deflate\r\nContent-Length: %d\r\n\r\n" % len(BOMB) + BOMB
+    async with Origin(answering(bomb)) as origin, fetcher(origin.port, body_bytes_max=100_000) as fetches:
+        outcome = await fetched(fetches)
+        assert (len(outcome.body), outcome.truncated) == (100_000, "size")
+
+
+async def test_a_dripping_body_ends_at_the_total_time_and_is_kept() -> None:
+    script = forever(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", b"x", 0.05)
+    async with Origin(script) as origin, fetcher(origin.port, total_s=0.4) as fetches:
+        outcome = await fetched(fetches)
+        assert outcome.truncated == "time"
+        assert outcome.body.startswith(b"x")
+
+
+SLOW: list[tuple[str, Callable[[], origins.Script]]] = [
+    ("dripping headers", lambda: forever(b"HTTP/1.1 200 OK\r\n", b"X: y\r\n", 0.05)),
+    ("one endless header", lambda: forever(b"HTTP/1.1 200 OK\r\nX: ", b"y", 0.05)),
+    ("100 Continue for ever", lambda: forever(b"", b"HTTP/1.1 100 Continue\r\n\r\n", 0.05)),
+]
+
+
+@pytest.mark.parametrize("script", [row[1] for row in SLOW], ids=[row[0] for row in SLOW])
+async def test_headers_that_never_end_do(script: Callable[[], origins.Script]) -> None:
+    async with Origin(script()) as origin, fetcher(origin.port, total_s=0.4) as fetches:
+        answer = await asyncio.wait_for(fetches.fetch(URL, permit=Gate().permit()), 3)
+        assert reason_of(answer.outcome) == "timeout"
+
+
+async def test_a_flood_of_headers_is_cut_off() -> None:
+    script = forever(b"HTTP/1.1 200 OK\r\n", b"X: y\r\n" * 10_000, 0)
+    async with Origin(script) as origin, fetcher(origin.port) as fetches:
+        answer = await asyncio.wait_for(fetches.fetch(URL, permit=Gate().permit()), 5)
+        assert reason_of(answer.outcome) == "headers"
+
+
+async def test_a_flood_of_interim_answers_is_cut_off() -> None:
+    script = forever(b"", b"HTTP/1.1 102 Processing\r\n\r\n" * 2_000, 0)
+    async with Origin(script) as origin, fetcher(origin.port) as fetches:
+        answer = await asyncio.wait_for(fetches.fetch(URL, permit=Gate().permit()), 5)
+        assert reason_of(answer.outcome) in {"headers", "protocol"}
+
+
+async def test_a_first_byte_that_does_not_come_is_a_timeout() -> None:
+    async def silent(_: origins.Visitor) -> None:
+        await asyncio.Event().wait()
+
+    async with Origin(silent) as origin, fetcher(origin.port, first_byte_s=0.2) as fetches:
+        answer = await asyncio.wait_for(fetches.fetch(URL, permit=Gate().permit()), 3)
+        assert reason_of(answer.outcome) == "timeout"
+
+
+async def test_a_refused_connection_is_a_failed_connect() -> None:
+    async with Origin(answering(origins.OK)) as origin:
+        port = origin.port
+    async with fetcher(port) as fetches:
+        answer = await fetches.fetch(URL, permit=Gate().permit())
+        assert reason_of(answer.outcome) == "connect"
+        assert answer.sent
+
+
+@pytest.mark.parametrize("url", ["http:///nowhere", "ftp://example.com/", "http://exa mple.com/", "nonsense", "http://example.com/a b", "http://example.com/\r\nX: y", "http://bücher.de/", "http://example.com:99999/"])  # fmt: skip
+async def test_what_is_no_url_is_an_outcome_and_sends_nothing(url: str) -> None:
+    async with Origin(answering(origins.OK)) as origin, fetcher(origin.port) as fetches:
+        answer = await fetches.fetch(url, permit=Gate().permit())
+        assert answer.outcome == records.Refused(reason="url")
+        assert not answer.sent
+        assert origin.connections == 0
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("http://127.0.0.1:{port}/", "private_address"),
+        ("http://[::ffff:127.0.0.1]:{port}/", "private_address"),
+        ("http://localhost:{port}/", "private_address"),
+        ("http://127.0.0.1:22/", "port"),
+    ],
+)
+async def test_private_addresses_are_refused_before_any_packet(url: str, reason: str) -> None:
+    async with Origin(answering(origins.OK)) as origin:
+        fetches = fetch.Fetcher(
+            user_agent=origins.AGENT, limits=config.Limits(), resolver=dns.Resolver(), connections=4
+        )
+        await fetches.start()
+        gate = Gate()
+        answer = await fetches.fetch(url.format(port=origin.port), permit=gate.permit())
+        await fetches.close()
+        assert answer.outcome == records.Refused(reason=reason)
+        assert not answer.sent
+        assert (gate.asked, origin.connections) == (0, 0)
+
+
+async def test_private_addresses_are_fetched_where_allowed() -> None:
+    async with Origin(answering(origins.OK)) as origin:
+        fetches = fetch.Fetcher(
+            user_agent=origins.AGENT,
+            limits=config.Limits(),
+            resolver=dns.Resolver(allow_private=True),
+            connections=4,
+        )
+        await fetches.start()
+        answer = await fetches.fetch(f"http://127.0.0.1:{origin.port}/", permit=Gate().permit())
+        await fetches.close()
+        assert isinstance(answer.outcome, records.Fetched)
+
+
+async def test_after_close_a_fetch_is_still_an_outcome() -> None:
+    async with Origin(answering(origins.OK)) as origin:
+        async with fetcher(origin.port) as fetches:
+            pass
+        answer = await fetches.fetch(URL, permit=Gate().permit())
+        assert isinstance(answer.outcome, records.Failed)
+        assert not answer.sent
