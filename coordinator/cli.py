@@ -27,6 +27,8 @@ DONE, NO, USAGE, UNREACHABLE = 0, 1, 2, 3
 INTERRUPTED = 128 + 2  # as a shell reports SIGINT
 BROKEN_PIPE = 128 + 13  # as a shell reports SIGPIPE: `crawlring audit | head` is not "the answer is no"
 
+INTERRUPT_AGAIN_S = 0.3  # longer than a connection takes to close
+
 Answer = TypeVar("Answer")
 
 COMMAND_MODULES = (
@@ -157,14 +159,21 @@ def settings(args: argparse.Namespace) -> config.Config:
 def awaited(work: Coroutine[Any, Any, Answer]) -> Answer:
     """Run to its end what a command waits for; Ctrl-C is a KeyboardInterrupt.
 
-    The interrupt goes through the loop: one that arrives between two awaits can be lost in a library's
-    `asyncio.timeout(0)`, which takes the pending cancellation for its own.
+    One cancellation is not enough: Python 3.11's `asyncio.wait_for`, which the store's client writes with, drops
+    one that comes together with its answer. So it is repeated until it is heard.
     """
 
     async def interruptible() -> Answer:
         task = asyncio.current_task()
         assert task is not None
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
+        loop = asyncio.get_running_loop()
+
+        def interrupt() -> None:
+            if not task.done():
+                task.cancel()
+                loop.call_later(INTERRUPT_AGAIN_S, interrupt)
+
+        loop.add_signal_handler(signal.SIGINT, interrupt)
         return await work
 
     try:

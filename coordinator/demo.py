@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import contextlib
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -25,13 +26,13 @@ NODES = ("n1", "n2", "n3")
 DELAY_S = 0.5
 REJOIN_S = 12.0  # long enough to watch its sites move, short enough to see it come back
 SITES_MIN = 60  # the node that is lost owns at least this many
-AGAIN_MIN = 300  # requests of the recrawl before the kill, so that change rates are known and move too
+AGAIN_MIN = 200  # requests of the recrawl before the kill, so that change rates are known and move too
 CRAWL_S = 170.0  # the whole of it, on two cores
 LOOK_S = 0.25
 USER_AGENT = "crawlring-demo/1.0 (+https://localhost/demo)"
 SETTINGS = {
-    "CRAWLRING_RECRAWL__INTERVAL_MIN_S": "12",
-    "CRAWLRING_RECRAWL__INTERVAL_START_S": "12",
+    "CRAWLRING_RECRAWL__INTERVAL_MIN_S": "4",
+    "CRAWLRING_RECRAWL__INTERVAL_START_S": "4",
     "CRAWLRING_RECRAWL__INTERVAL_MAX_S": "60",
     "CRAWLRING_POLITENESS__BACKOFF_MIN_S": "3",  # a broken page is tried again within the demo
     "CRAWLRING_POLITENESS__ROBOTS_ERROR_TTL_S": "5",
@@ -82,6 +83,13 @@ def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     parser.add_argument(
         "--sites", type=int, default=small_web.SITES, metavar="N", help=f"how many sites (default {small_web.SITES})"
     )
+    parser.add_argument(
+        "--largest",
+        type=int,
+        default=small_web.LARGEST,
+        metavar="N",
+        help=f"pages of the largest site (default {small_web.LARGEST})",
+    )
     parser.set_defaults(run=run)
 
 
@@ -90,10 +98,10 @@ def run(args: argparse.Namespace) -> int:
     from coordinator import web_demo  # noqa: PLC0415 - heavy: `crawlring --help` must not wait for it
 
     data = _empty_folder(args.data)
-    web = small_web.build(args.seed, sites=args.sites)
+    web = small_web.build(args.seed, sites=args.sites, largest=args.largest)
     wanted = sum(1 for _ in web.pages())
     print(f"the web: {len(web.sites)} sites, {wanted:,} URLs, {len(web.seeds())} of them seeds; all in {data}")
-    origins = web_demo.process(data / "web", seed=args.seed, sites=args.sites)
+    origins = web_demo.process(data / "web", seed=args.seed, sites=args.sites, largest=args.largest)
     with local.lock(data), local.running(origins), up.stores(data) as where:
         print(f"web {origins.address}", flush=True)
         place = nodes.Place(
@@ -272,11 +280,12 @@ async def _judge(scene: Scene, victim: str, killed_ms: int) -> int:
 
 def _next_steps(data: Path) -> str:
     out = data / "out"
+    program = sys.argv[0] if Path(sys.argv[0]).name == "crawlring" else "crawlring"
     return (
         f"\nlook next:\n"
-        f"  crawlring audit {out} --handoffs {data / 'handoffs.jsonl'}\n"
+        f"  {program} audit {out} --handoffs {data / 'handoffs.jsonl'}\n"
         f"  head -3 {out}/crawl-n1.jsonl {out}/pages-n1.jsonl {data}/web/requests.jsonl\n"
-        f"  crawlring up --nodes 3 --seeds FILE --until-idle --user-agent 'Name/1.0 (+https://example.org/bot)'"
+        f"  {program} up --nodes 3 --seeds FILE --until-idle --user-agent 'Name/1.0 (+https://example.org/bot)'"
     )
 
 

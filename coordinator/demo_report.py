@@ -55,8 +55,8 @@ def moves_from(node: str, entries: Iterable[records.Handoff], *, since_ms: int) 
 
 
 def table(moves: Sequence[Move], *, rows: int = ROWS) -> list[str]:
-    """The moves with the most pending URLs, as aligned columns, and a line for the rest."""
-    shown = sorted(moves, key=lambda move: -(move.moved.pending or 0))[:rows]
+    """The moves that carry the most, as aligned columns, and a line for the rest."""
+    shown = sorted(moves, key=lambda move: (move.moved.change_rate is None, -(move.moved.pending or 0)))[:rows]
     cells = [HEADINGS, *(_cells(move) for move in shown)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(HEADINGS))]
     lines = [
@@ -163,4 +163,4 @@ def _number(value: float | None) -> str:
     """A dash for what is not known: it is not zero."""
     if value is None:
         return "-"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
+    return f"{value:,}" if isinstance(value, int) else f"{value or 0:,.2f}"

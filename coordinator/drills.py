@@ -49,13 +49,13 @@ def kill_lease(args: argparse.Namespace) -> int:
     settings = cli.settings(args)
     with _etcd(settings) as store:
         done = store.kill_lease(keys.EtcdKeys(settings.cluster), args.node, args.rejoin)
-    delay_s, member = settings.politeness.delay_min_s, settings.membership
+    member = settings.membership
     rejoin_s = member.rejoin_s if args.rejoin is None else args.rejoin
     return _tell(
         args,
         done=done,
         text=f"{args.node}: the lease is gone. The others agree on a view without it at once; the next "
-        f"owners of its sites wait a full delay ({delay_s:g} s or more) after it has resigned, or after "
+        f"owners of its sites wait a full delay after it has resigned, or after "
         f"{member.view_lease_s + member.wire_s:g} s if it stays silent. It may join again in {rejoin_s:g} s.",
     )
 
@@ -68,8 +68,8 @@ def drain(args: argparse.Namespace) -> int:
     return _tell(
         args,
         done=done,
-        text=f"{args.node}: told to drain. Its sites move to the others, which wait a full delay "
-        f"({settings.politeness.delay_min_s:g} s or more) on each; then it exits, within "
+        text=f"{args.node}: told to drain. Its sites move to the others, which wait a full delay on "
+        f"each; then it exits, within "
         f"{settings.membership.drain_s:g} s.",
     )
 

@@ -1,7 +1,9 @@
 """What the demo's origins saw, judged: which pages were asked for, and how close together.
 
 Pure: it is fed the lines of the origins' own log. All of a site's requests are stamped by one clock there,
-whichever node sent them, so every gap can be judged exactly (P1).
+whichever node sent them, so every gap can be judged (P1): exactly where the origins read a request as soon as it
+was there, and within a tick of the kernel's clock where they were busy, which matters when the node gave up on
+that request meanwhile.
 """
 
 from collections import Counter
@@ -11,11 +13,17 @@ import msgspec
 
 from coordinator import small_web
 
+PROMPT_MS = 20  # not worth a correction: it is coarser than that
+TICK_S = 0.01  # the kernel's clock, at its coarsest
+
 
 class Line(msgspec.Struct, frozen=True):
     """One request, as `web_demo` writes it."""
 
     boot_s: float
+    """When the head was read."""
+    late_ms: int
+    """How long the kernel had it before that."""
     wall_ms: int
     site: str | None
     url: str
@@ -59,7 +67,7 @@ class Ledger:
         if not line.url.endswith("/robots.txt"):
             self.asked[line.url] += 1
         if line.site is not None:
-            self._judge(line.site, line.boot_s)
+            self._judge(line.site, *_arrival(line))
 
     @property
     def wanted(self) -> int:
@@ -86,13 +94,21 @@ class Ledger:
         """Pages asked for although robots.txt forbids it, or that no page links to."""
         return [url for url in self.asked if self._expected.get(url, small_web.Kind.PRIVATE) is small_web.Kind.PRIVATE]
 
-    def _judge(self, site: str, now_s: float) -> None:
+    def _judge(self, site: str, earliest_s: float, latest_s: float) -> None:
         before_s = self._last_s.get(site)
-        self._last_s[site] = now_s
+        self._last_s[site] = earliest_s
         if before_s is None:
             return
-        gap = Gap(site, now_s - before_s, self._owed_s[site])
+        gap = Gap(site, latest_s - before_s, self._owed_s[site])
         if self.smallest is None or gap.ratio < self.smallest.ratio:
             self.smallest = gap
         if gap.ratio < 1:
             self.short.append(gap)
+
+
+def _arrival(line: Line) -> tuple[float, float]:
+    """The earliest and the latest moment at which the request can have arrived."""
+    if line.late_ms <= PROMPT_MS:
+        return line.boot_s, line.boot_s
+    arrived_s = line.boot_s - line.late_ms / 1000
+    return arrived_s - TICK_S, arrived_s + TICK_S

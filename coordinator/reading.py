@@ -286,4 +286,6 @@ def _table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
 def _word(value: Any) -> str:
     if value is None:
         return "-"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_word(one)}" for name, one in value.items())
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -231,7 +231,7 @@ async def _share_out(
             try:
                 pairs.append((shards.worker_of(url), url))
             except errors.InvalidUrl:
-                pairs.append((shards.owner(url), url))
+                pairs.append((shards.owner(ascii(url)), url))  # any bytes: some place that is always the same
                 done["unreadable"] += 1
         moved = await opened.move(moving, source, pairs)
         if moved is None:

@@ -5,6 +5,7 @@ It reads values that others fetched; it knows no store and no process.
 
 import asyncio
 import contextlib
+import shutil
 import signal
 import sys
 import time
@@ -71,7 +72,8 @@ class Ticker:
     def show(self, line: str) -> None:
         now_s = time.monotonic()
         if self._live:
-            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+            width = shutil.get_terminal_size().columns - 1  # a line that wraps cannot overwrite itself
+            print(f"\r\x1b[K{line[:width]}", end="", file=sys.stderr, flush=True)
         elif now_s - self._last_s >= PLAIN_LINE_S:
             self._last_s = now_s
             print(line, file=sys.stderr, flush=True)

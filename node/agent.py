@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import tenacity
 
-from node import dns, fetch, runner, status, visit
+from node import dns, fetch, runner, status, turn
 from node.sinks import jsonl
 from shared import (
     agreement,
@@ -114,7 +114,10 @@ class Agent:
         """One TaskGroup: when the session ends, by drain or by refusal, everything else ends with it."""
 
         async def lead() -> None:
-            await session.run()
+            try:
+                await session.run()
+            finally:
+                work.over = True
             raise _Left
 
         try:
@@ -180,7 +183,7 @@ class Agent:
             connections=node.concurrency * 2,
         )
 
-    def _tools(self, work: runner.Runner, fetcher: fetch.Fetcher, stack: contextlib.AsyncExitStack) -> visit.Tools:
+    def _tools(self, work: runner.Runner, fetcher: fetch.Fetcher, stack: contextlib.AsyncExitStack) -> turn.Tools:
         out = Path(self.settings.node.out)
         crawl_log = logs.CrawlLog(out / f"crawl-{self.me}.jsonl")
         stack.callback(crawl_log.close)
@@ -188,7 +191,7 @@ class Agent:
         if sink is not None:
             stack.callback(sink.close)
         assert self.store is not None
-        return visit.Tools(
+        return turn.Tools(
             settings=self.settings,
             node=self.me,
             fetcher=fetcher,
@@ -283,7 +286,7 @@ class Agent:
         return "paused" if self.not_ready() else "member"
 
     async def _report_forever(self, work: runner.Runner) -> None:
-        while True:
+        while not work.over:
             try:
                 await work.measure_clock()
                 run_id = await self.store.run_id() if self.store else ""
@@ -344,5 +347,5 @@ class Agent:
             self.runner.note_epoch(view, epoch)
 
 
-class _Left(Exception):  # noqa: N818 - not an error: the way one task of a group ends the others
+class _Left(Exception):  # not an error: the way one task of a group ends the others
     """The session has ended: drained."""

@@ -110,9 +110,7 @@ class Resolver:
 
     def failed(self, host: str, address: Address) -> None:
         """Nothing answered there: the host's other addresses come first from now on."""
-        if self._connect_to is not None:
-            return
-        known = self._known.get(host)
+        known = self._known.get(host if self._connect_to is None else self._connect_to[0])
         if known is not None and address.ip in known.ips:
             known.ips.remove(address.ip)
             known.ips.append(address.ip)

@@ -27,6 +27,7 @@ LIBRARY_ERRORS = (
     ValueError,  # yarl, idna, header values, ssl.CertificateError
     RuntimeError,  # a transport or session that is being closed
     EOFError,
+    aiohttp.EofStream,
 )
 
 
@@ -125,6 +126,7 @@ class Fetcher:
             raise
         finally:
             self._in_flight.discard(exchange)
+            exchange.scope = None  # an idle connection keeps its last exchange, not that one's task
             guard.CONTACT.reset(token)
         sent = exchange.started_boot_s is not None
         return Answer(
@@ -171,7 +173,6 @@ class Fetcher:
             async with self._session.get(url, headers=conditions, allow_redirects=False) as response:
                 handler = exchange.handler
                 assert handler is not None, "an answer came over a connection"
-                handler.headed = True
                 reply.begin(response)
                 await reply.read(response)
                 if handler.broken is not None:

@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 import tenacity
 
-from node import fetch, guard, ownership, schedule, visit
+from node import fetch, guard, ownership, schedule, turn, visit
 from shared import (
     agreement,
     clock,
@@ -64,7 +64,10 @@ class Runner:
         """Why the store does not answer; None while it does."""
         self.pages = self.requests = self.fenced = self.late = self.arc_reads = 0
         self.smallest_gap_ratio: float | None = None
-        self.tools: visit.Tools | None = None
+        self.over = False
+        """The session has ended. Looked at by every worker, because a cancellation can be lost: on Python 3.11
+        `asyncio.wait_for`, which redis-py writes through, drops one that comes together with its answer."""
+        self.tools: turn.Tools | None = None
         self.store_offset_ms = 0.0
         """Store's TIME less this machine's wall clock."""
         self._round_trip_ms = 0.0
@@ -143,7 +146,7 @@ class Runner:
 
     async def _claim_forever(self) -> None:
         """One claim at a time, so that answers come in the order of the questions."""
-        while True:
+        while not self.over:
             if not self._claims:
                 await self._worked()
                 continue
@@ -171,7 +174,7 @@ class Runner:
     async def _read_arcs_forever(self) -> None:
         """Gained arcs at once, all of ours now and then."""
         next_s = clock.boot_s() + READ_AGAIN_S
-        while True:
+        while not self.over:
             held = self.owned.placement
             if self._arcs:
                 asked = self._arcs.popleft()
@@ -197,7 +200,7 @@ class Runner:
         self.apply(self.owned.found([site for site in sites if self.owned.owner_of(site) == self.me]))
 
     async def _read_inbox_forever(self) -> None:
-        while True:
+        while not self.over:
             await asyncio.sleep(INBOX_S)
             if self.owned.placement is None:
                 continue
@@ -214,7 +217,7 @@ class Runner:
 
     async def _write_log_forever(self) -> None:
         """The handoff log, in order; nothing waits for it."""
-        while True:
+        while not self.over:
             if self._epochs:
                 before, after = self._epochs.popleft()
                 self._log_lines.append(await self._answered(lambda: self._summarise(before, after)))  # noqa: B023 - awaited here
@@ -227,7 +230,7 @@ class Runner:
     async def _watch_forever(self) -> None:
         """Tick the waits; end transfers when authority ends, and those on lost sites when their time is up."""
         had_authority = False
-        while True:
+        while not self.over:
             await asyncio.sleep(WATCH_S)
             now_s = clock.boot_s()
             self.apply(self.owned.ticked(now_s))
@@ -244,7 +247,7 @@ class Runner:
 
     async def _dispatch_forever(self) -> None:
         """Start visits of what is due while there is authority, a place and a store."""
-        while True:
+        while not self.over:
             now_s = clock.boot_s()
             while len(self.visits) < self.settings.node.concurrency and self._may_start():
                 site = self.due.take(now_s)
@@ -293,11 +296,11 @@ class Runner:
 
     async def _visit(self, held: ownership.Held) -> None:
         assert self.tools is not None
-        turn = visit.Turn(held, self._permit(held), self._delays_of(held))
+        now = turn.Turn(held, self._permit(held), self._delays_of(held))
         answer: records.Committed | None = None
         fenced = False
         try:
-            answer = await visit.visit(turn, self.tools)
+            answer = await visit.visit(now, self.tools)
         except errors.StaleEpoch:
             fenced = True
         except errors.StoreUnavailable as error:
@@ -315,7 +318,7 @@ class Runner:
             log.warning("commit.fenced", site=held.site, tenure=held.tenure)
             self.apply(self.owned.fenced(held))
         else:
-            self.apply(self.owned.finished(now_s, held, answer, rest_s=max(turn.rest_until_s - now_s, 0.0)))
+            self.apply(self.owned.finished(now_s, held, answer, rest_s=max(now.rest_until_s - now_s, 0.0)))
 
     def _permit(self, held: ownership.Held) -> guard.Permit:
         def may_send() -> str | None:

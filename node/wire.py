@@ -9,7 +9,7 @@ import collections
 import functools
 import re
 import ssl
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import aiohttp
@@ -19,7 +19,8 @@ from node import dns, guard
 
 KEEP_ALIVE_S = 15.0  # the usual delay of a site comes round within it; few servers wait longer
 HEAD_BYTES_MAX = 1024 * 1024  # all header lines of one answer together: memory, not manners
-HEAD_END = re.compile(rb"\r?\n\r?\n")
+INTERIM = re.compile(rb"\s*(?:HTTP/\d\.\d 1\d\d|$)")  # a head that another follows: 1xx, or an empty line
+FIRST_LINE_BYTES = 16
 
 
 class Exchange(guard.Contact):
@@ -109,12 +110,12 @@ class Handler(client_proto.ResponseHandler):
         sock = current().socket
         assert sock is not None, "the socket is made before its protocol"
         self.socket = sock
-        self.headed = False
-        """The answer's head has reached the fetch: what follows is body."""
         self.broken: BaseException | None = None
         """Why the body in hand ends before its end."""
         self._idle = idle
+        self._headed = False
         self._head_bytes = 0
+        self._first_line = b""
         self._seam = b""
 
     def begin(self, exchange: Exchange) -> None:
@@ -122,7 +123,8 @@ class Handler(client_proto.ResponseHandler):
         self._idle.pop(self, None)
         self.socket.contact = exchange
         exchange.socket, exchange.handler = self.socket, self
-        self.headed, self.broken, self._head_bytes, self._seam = False, None, 0, b""
+        self.broken = None
+        self._headed, self._head_bytes, self._first_line, self._seam = False, 0, b"", b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         guarded = GuardedTransport(cast("asyncio.Transport", transport), self.socket)
@@ -144,34 +146,36 @@ class Handler(client_proto.ResponseHandler):
             payload.feed_eof()
 
     def data_received(self, data: bytes) -> None:
-        if self.headed:
+        if self._headed or not data:
             super().data_received(data)
             return
-        self._head_bytes += len(data)
-        if self._head_bytes > HEAD_BYTES_MAX:
-            self.set_exception(http_exceptions.LineTooLong(b"head", HEAD_BYTES_MAX))
-            self.abort()
-            return
-        for piece in self._cut(data):
+        while data and self.transport is not None:
+            if self._headed:
+                super().data_received(data)
+                return
+            piece, data = self._cut(data)
+            self._head_bytes += len(piece)
+            if self._head_bytes > HEAD_BYTES_MAX:
+                self.set_exception(http_exceptions.LineTooLong(b"head", HEAD_BYTES_MAX))
+                self.transport.abort()  # abort() of our own would forget the exception
+                return
             super().data_received(piece)
 
-    def _cut(self, data: bytes) -> Iterator[bytes]:
-        """`data` in pieces that end where a head may end.
+    def _cut(self, data: bytes) -> tuple[bytes, bytes]:
+        """`data` up to the end of a head, if there is one in it, and the rest.
 
         The parser throws away a whole answer when surplus bytes (after a 204, after Content-Length) come in
         the same piece as its head. Cut there, it is delivered before the surplus is found to be no answer.
         """
         window = self._seam + data
-        begin = len(self._seam)
-        self._seam = window[-3:]
-        for end in HEAD_END.finditer(window):
-            if end.end() > begin:
-                yield window[begin : end.end()]
-                begin = end.end()
-            if self.transport is None:
-                return
-        if begin < len(window) or not data:
-            yield window[begin:]
+        end = _head_end(window)
+        cut = end - len(self._seam) if end else len(data)
+        self._first_line = (self._first_line + data[:cut])[:FIRST_LINE_BYTES]
+        self._seam = b"" if end else window[-2:]
+        if end:
+            self._headed = INTERIM.match(self._first_line) is None
+            self._first_line = b""
+        return data[:cut], data[cut:]
 
 
 class GuardedTransport:
@@ -197,6 +201,15 @@ class GuardedTransport:
 
     def writelines(self, chunks: Iterable[bytes]) -> None:
         self.write(b"".join(chunks))
+
+
+def _head_end(window: bytes) -> int:
+    """Where the first head in `window` ends; 0 if none does. Lines may end in a bare newline."""
+    wide = window.find(b"\n\r\n")
+    bare = window.find(b"\n\n", 0, len(window) if wide < 0 else wide + 1)
+    if bare >= 0:
+        return bare + 2
+    return wide + 3 if wide >= 0 else 0
 
 
 def current() -> Exchange:

@@ -219,7 +219,9 @@ def _put(tree: dict[str, Any], dotted: str, value: Any) -> None:
 def _checked(config: Config) -> Config:
     member = config.membership
     if member.view_lease_s <= member.confirm_s + member.call_s:
-        raise errors.ConfigError("membership.view_lease_s must be longer than confirm_s + call_s, or authority flickers")
+        raise errors.ConfigError(
+            "membership.view_lease_s must be longer than confirm_s + call_s, or authority flickers"
+        )
     if config.politeness.delay_cap_s < config.politeness.delay_min_s:
         raise errors.ConfigError("politeness.delay_cap_s is below politeness.delay_min_s")
     if config.recrawl.interval_max_s < config.recrawl.interval_min_s:

@@ -29,7 +29,7 @@ REPORT_S = 60  # a report is written every second; one this old is of a node tha
 INBOX_MAX = 100_000  # hints beyond it are dropped: owners read their arcs again
 INBOX_S = 3_600  # the same for the inbox of a node that never comes back
 HANDOFFS_MAX = 1_000_000
-ROBOTS_LOOK = 16  # robots answers shown for a site
+ROBOTS_PER_TRIP = 16  # robots answers read at once: each may hold 500 KiB
 
 # What a store says when it is there but cannot serve: the caller waits, as for one that does not answer.
 NOT_NOW = (
@@ -155,9 +155,7 @@ class Frontier:
             for site, answer in zip(sites, answers, strict=True)
         ]
 
-    async def commit(
-        self, site: str, node: str, tenure: int, n: int, change: records.Commit
-    ) -> records.Committed:
+    async def commit(self, site: str, node: str, tenure: int, n: int, change: records.Commit) -> records.Committed:
         """Apply all of one visit, once however often it is asked for.
 
         What is set aside must be in `done` too. Raises StaleEpoch when a newer tenure holds the site; a
@@ -178,27 +176,28 @@ class Frontier:
         (answer,) = await self._run("look", [(site, ())])
         if answer[0] == b"UNKNOWN":
             return None
-        key = self._keys.robots(site)
-        (origins,) = await self._trip([("HKEYS", key)])
-        shown = sorted(origins)[:ROBOTS_LOOK]
-        packed = (await self._trip([("HMGET", key, *shown)]))[0] if shown else []
-        answers = {origin.decode(): packing.robots(one) for origin, one in zip(shown, packed, strict=True)}
-        return packing.look(site, answer) | {
-            "robots": {
-                origin: {
-                    "verdict": one.verdict,
-                    "status": one.status,
-                    "fetched_ms": one.fetched_ms,
-                    "expires_ms": one.expires_ms,
-                }
-                for origin, one in answers.items()
-                if one is not None
-            }
-        }
+        return packing.look(site, answer) | {"robots": await self._robots_known(site)}
 
     async def robots(self, site: str, origin: str) -> records.RobotsRecord | None:
         (packed,) = await self._trip([("HGET", self._keys.robots(site), origin)])
         return packing.robots(packed)
+
+    async def _robots_known(self, site: str) -> dict[str, dict[str, Any]]:
+        """What each origin's robots.txt came to, all origins of the site; their bodies pass by a few at a time."""
+        key = self._keys.robots(site)
+        (origins,) = await self._trip([("HKEYS", key)])
+        known = {}
+        for part in _chunks(sorted(origins), ROBOTS_PER_TRIP):
+            (answers,) = await self._trip([("HMGET", key, *part)])
+            for origin, one in zip(part, map(packing.robots, answers), strict=True):
+                if one is not None:
+                    known[origin.decode()] = {
+                        "verdict": one.verdict,
+                        "status": one.status,
+                        "fetched_ms": one.fetched_ms,
+                        "expires_ms": one.expires_ms,
+                    }
+        return known
 
     async def sites_in(self, ranges: Sequence[tuple[int, int, int]]) -> AsyncIterator[list[str]]:
         """The sites of index ranges (shard, lowest score, highest score), both ends included, in pages."""
@@ -218,9 +217,7 @@ class Frontier:
                 yield list(page)
 
     async def site_count(self) -> int:
-        return sum(
-            await self._trip([("ZCARD", self._keys.index(shard)) for shard in range(keys.INDEX_SHARDS)])
-        )
+        return sum(await self._trip([("ZCARD", self._keys.index(shard)) for shard in range(keys.INDEX_SHARDS)]))
 
     # --- nodes ----------------------------------------------------------------------------------------------
 
@@ -241,9 +238,7 @@ class Frontier:
         """The reports there are; a node that has been silent for a minute has none."""
         answers = await self._trip([("GET", self._keys.report(node)) for node in nodes])
         return {
-            node: self._report.decode(answer)
-            for node, answer in zip(nodes, answers, strict=True)
-            if answer is not None
+            node: self._report.decode(answer) for node, answer in zip(nodes, answers, strict=True) if answer is not None
         }
 
     # --- handoff log ----------------------------------------------------------------------------------------
@@ -252,10 +247,7 @@ class Frontier:
         """Append in order; the oldest entries go when there are about a million."""
         key = self._keys.handoffs()
         await self._trip(
-            [
-                ("XADD", key, "MAXLEN", "~", HANDOFFS_MAX, "*", "line", records.encode_json(one))
-                for one in entries
-            ]
+            [("XADD", key, "MAXLEN", "~", HANDOFFS_MAX, "*", "line", records.encode_json(one)) for one in entries]
         )
 
     async def read_handoffs(
@@ -267,9 +259,7 @@ class Frontier:
         """
         wait = () if block_ms is None else ("BLOCK", max(1, min(block_ms, int(self._call_s * 500))))
         start = "0" if after == "-" else after
-        (streams,) = await self._trip(
-            [("XREAD", "COUNT", at_most, *wait, "STREAMS", self._keys.handoffs(), start)]
-        )
+        (streams,) = await self._trip([("XREAD", "COUNT", at_most, *wait, "STREAMS", self._keys.handoffs(), start)])
         entries = streams[0][1] if streams else []
         return [(name.decode(), self._handoff.decode(fields[b"line"])) for name, fields in entries]
 
@@ -328,9 +318,7 @@ def _translated() -> Iterator[None]:
     except (exceptions.ConnectionError, exceptions.TimeoutError, OSError) as error:
         raise errors.StoreUnavailable(f"redis: {error}") from error
     except exceptions.ResponseError as error:
-        if isinstance(
-            error, exceptions.ReadOnlyError | exceptions.OutOfMemoryError | exceptions.ClusterError
-        ):
+        if isinstance(error, exceptions.ReadOnlyError | exceptions.OutOfMemoryError | exceptions.ClusterError):
             raise errors.StoreUnavailable(f"redis: {error}") from error
         if str(error).startswith(NOT_NOW):
             raise errors.StoreUnavailable(f"redis: {error}") from error

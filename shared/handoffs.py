@@ -69,7 +69,8 @@ def epoch_line(
     new = dict(after.ring.weights)
     # Of the circle, only what leavers had and joiners get has to change hands.
     shares_old, shares_new = _shares(old), _shares(new)
-    ideal = sum(max(share - shares_old.get(name, 0.0), 0.0) for name, share in shares_new.items())
+    gained = sum(max(share - shares_old.get(name, 0.0), 0.0) for name, share in shares_new.items())
+    lost = sum(max(share - shares_new.get(name, 0.0), 0.0) for name, share in shares_old.items())
     moved_span = sum(end - start for start, end, _, _ in ring.moved_arcs(before.ring, after.ring)) if before else 0
     return records.Handoff(
         kind="epoch",
@@ -81,7 +82,7 @@ def epoch_line(
         arcs=arcs,
         sites=sites,
         moved_fraction=moved_span / after.ring.top if before else 1.0,
-        ideal_fraction=ideal,
+        ideal_fraction=max(gained, lost),
     )
 
 

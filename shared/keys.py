@@ -42,7 +42,7 @@ class RedisKeys:
         return f"{self._prefix}inbox:{node}"
 
     def report(self, node: str) -> str:
-        """Hash of a node's own figures, written every second, expiring by itself."""
+        """A node's own figures as JSON, written every second, expiring by itself."""
         return f"{self._prefix}report:{node}"
 
     def handoffs(self) -> str:

@@ -322,5 +322,5 @@ def change_rate(checks: int, changes: int, observed_s: float) -> float | None:
     """
     if checks <= 0 or observed_s <= 0:
         return None
-    per_interval = -math.log((checks - changes + 0.5) / (checks + 0.5))
+    per_interval = max(0.0, -math.log((checks - changes + 0.5) / (checks + 0.5)))
     return per_interval / (observed_s / checks / 86_400)

@@ -89,9 +89,7 @@ class Ring:
             raise errors.ConfigError(f"a ring needs at least one vnode, not {vnodes}")
         hashed = {node: _hashed(algorithm, node, count) for node, count in _counts(weights, vnodes).items()}
         owners = _settle(hashed, algorithm)
-        return cls(
-            weights, algorithm=algorithm, vnodes=vnodes, hashed=hashed, bounds=sorted(owners), owners=owners
-        )
+        return cls(weights, algorithm=algorithm, vnodes=vnodes, hashed=hashed, bounds=sorted(owners), owners=owners)
 
     def with_weights(self, weights: Mapping[str, float]) -> "Ring":
         """The ring of other members or weights; hashes only the points that this ring does not have."""
@@ -260,9 +258,7 @@ def _merged(arcs: Iterable[Arc]) -> list[Arc]:
     return merged
 
 
-def _changes(
-    old: Mapping[str, tuple[int, ...]], new: Mapping[str, tuple[int, ...]]
-) -> tuple[set[int], dict[int, str]]:
+def _changes(old: Mapping[str, tuple[int, ...]], new: Mapping[str, tuple[int, ...]]) -> tuple[set[int], dict[int, str]]:
     """Bounds that go, and bounds that come with their node. A node's points are a prefix of one sequence."""
     gone: set[int] = set()
     come: dict[int, str] = {}

@@ -91,13 +91,13 @@ class Sites:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def _find(self, host: str) -> str:
-        labels = host.split(".")
-        # A canonical host that ends in a number is an IPv4 address; every other address stands in brackets.
-        if len(labels) == 1 or labels[-1].isdigit() or host.startswith("["):
-            return host
+        if host.rpartition(".")[2].isdigit():
+            return host  # a canonical host that ends in a number is an IPv4 address
         parts = self._extract(host)
         if not parts.suffix:
-            return ".".join(labels[-2:])  # the list's own default rule for a top-level name it does not know
+            # The list's default rule for a top-level name it lacks: the last two labels. Single labels and IPv6
+            # addresses have no more than that, and are themselves.
+            return ".".join(host.split(".")[-2:])
         return f"{parts.domain}.{parts.suffix}" if parts.domain else host
 
 
@@ -108,12 +108,7 @@ def _canonical_suffix(suffix: str) -> str:
         host = urls.host_of(urls.canonical(f"https://{name}/"))
     except errors.InvalidUrl:
         host = ""
-    if (
-        "." not in host
-        or host.startswith("[")
-        or host.rpartition(".")[2].isdigit()
-        or set(name) & set("/?#@:")
-    ):
+    if "." not in host or host.startswith("[") or host.rpartition(".")[2].isdigit() or set(name) & set("/?#@:"):
         raise errors.ConfigError(f"sites.private_suffixes: {suffix!r} is no suffix such as github.io")
     return wildcard + host
 
@@ -137,9 +132,7 @@ def _extractor(private_suffixes: tuple[str, ...]) -> tldextract.TLDExtract:
     pinned = (importlib.resources.files("shared") / "data" / "public_suffix_list.dat").read_bytes()
     found = hashlib.sha256(pinned).hexdigest()
     if found != LIST_SHA256:
-        raise errors.ConfigError(
-            f"the public suffix list is not the one this version ships (SHA-256 {found})"
-        )
+        raise errors.ConfigError(f"the public suffix list is not the one this version ships (SHA-256 {found})")
     extract = tldextract.TLDExtract(
         cache_dir=None,
         suffix_list_urls=("pinned:public_suffix_list.dat",),

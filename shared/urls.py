@@ -105,9 +105,7 @@ def compact(canonical: str, site: str) -> str:
 
 def expand(code: str, site: str) -> str:
     """The canonical URL that `compact` shortened."""
-    if code.startswith(
-        ("https://", "http://")
-    ):  # a short form's port is never empty, so it cannot begin like this
+    if code.startswith(("https://", "http://")):  # a short form's port is never empty, so it cannot begin like this
         return code
     head, _, path = code.partition("/")
     scheme = "http" if head.startswith(_PLAIN_HTTP) else "https"

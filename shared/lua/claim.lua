@@ -6,6 +6,7 @@
 -- Returns  {'STALE'} if a newer tenure holds the site, else the answer of site.lua with the word 'CLAIMED'
 -- Errors   none. A repeat changes nothing, and names the same owner before.
 local asked = cmsgpack.unpack(ARGV[1])
+load()
 local stored = number('epoch')
 
 -- One epoch gives a site to one node: a second one that claims it computes other owners, and is kept out.

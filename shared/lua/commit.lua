@@ -12,6 +12,7 @@
 local ROBOTS_MAX = 256  -- robots answers kept for one site; one too many costs another request later, no harm
 
 local asked = cmsgpack.unpack(ARGV[1])
+load()
 local stored = number('epoch')
 local held = asked.tenure == stored and fields.owner == asked.node
 
@@ -98,37 +99,41 @@ local function count(packed, sign)
   add('observed_ms', sign * math.floor(page[6] * 1000 + 0.5))
 end
 
+local buckets = math.max(1, number('pages_b'))
+local size = size_of(buckets)
+
 local function grow()
-  local buckets = buckets_in('pages_b')
-  local from = stem .. 'pages:' .. (buckets - size_of(buckets))
+  local from = stem .. 'pages:' .. (buckets - size)
+  local new = buckets
+  buckets = buckets + 1
+  size = size_of(buckets)
   local flat = redis.call('HGETALL', from)
   local moving, names = {}, {}
   for i = 1, #flat, 2 do
-    local hash = tonumber(string.sub(flat[i], 1, 7), 16) % HASH_RANGE
-    if bucket_of(hash, buckets + 1) == buckets then
+    if bucket_of(page_hash(flat[i]), buckets, size) == new then
       names[#names + 1] = flat[i]
       moving[#moving + 1] = flat[i]
       moving[#moving + 1] = flat[i + 1]
     end
   end
   if #names > 0 then
-    redis.call('HSET', stem .. 'pages:' .. buckets, unpack(moving))
+    redis.call('HSET', stem .. 'pages:' .. new, unpack(moving))
     redis.call('HDEL', from, unpack(names))
   end
-  put('pages_b', buckets + 1)
+  put('pages_b', buckets)
 end
 
 for i, code in ipairs(asked.pages) do
   local packed = ARGV[1 + i]
-  local field, hash = page_place(code)
-  local bucket = stem .. 'pages:' .. bucket_of(hash, buckets_in('pages_b'))
+  local field = page_field(code)
+  local bucket = stem .. 'pages:' .. bucket_of(page_hash(field), buckets, size)
   local old = redis.call('HGET', bucket, field)
   if old then count(old, -1) end
   count(packed, 1)
   redis.call('HSET', bucket, field, packed)
   if not old then
     add('pages_n', 1)
-    if number('pages_n') > buckets_in('pages_b') * PAGES_PER_BUCKET then grow() end
+    if number('pages_n') > buckets * PAGES_PER_BUCKET then grow() end
   end
 end
 

@@ -4,5 +4,6 @@
 -- KEYS[1]  the site's hash (see site.lua)
 -- Returns  the answer of site.lua with the word LOOKED, or {'UNKNOWN'} for a site that was never offered or claimed
 -- Errors   none. Writes nothing.
+load()
 if not next(fields) then return {'UNKNOWN'} end
 return answer('LOOKED')

@@ -20,7 +20,8 @@ local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local function text(number) return string.format('%.0f', number) end
 
 local fields, changed = {}, {}
-do
+
+local function load()
   local flat = redis.call('HGETALL', KEYS[1])
   for i = 1, #flat, 2 do fields[flat[i]] = flat[i + 1] end
 end
@@ -55,24 +56,26 @@ local function size_of(buckets)
   return size
 end
 
-local function bucket_of(hash, buckets)
-  local size = size_of(buckets)
+local function bucket_of(hash, buckets, size)
   local bucket = hash % (size * 2)
   if bucket >= buckets then bucket = bucket - size end
   return bucket
 end
 
-local function buckets_in(name) return math.max(1, number(name)) end
+-- A page is kept under 64 bits of its code's SHA-1, in the bucket that the first of them name.
+local function page_field(code) return string.sub(redis.sha1hex(code), 1, 16) end
 
-local function page_place(code)
-  local sha1 = redis.sha1hex(code)
-  return string.sub(sha1, 1, 16), tonumber(string.sub(sha1, 1, 7), 16) % HASH_RANGE
-end
+local function page_hash(field) return tonumber(string.sub(field, 1, 7), 16) % HASH_RANGE end
 
-local function page_of(code)
-  if number('pages_n') == 0 then return '' end
-  local field, hash = page_place(code)
-  return redis.call('HGET', stem .. 'pages:' .. bucket_of(hash, buckets_in('pages_b')), field) or ''
+-- A function from code to packed page record ('' = none).
+local function pages_now()
+  if number('pages_n') == 0 then return function() return '' end end
+  local buckets = math.max(1, number('pages_b'))
+  local size = size_of(buckets)
+  return function(code)
+    local field = page_field(code)
+    return redis.call('HGET', stem .. 'pages:' .. bucket_of(page_hash(field), buckets, size), field) or ''
+  end
 end
 
 -- Moves what fell due into its queues.
@@ -89,6 +92,7 @@ end
 -- Class, compact URL, packed page record ('' = none) of the next URLs, in a row.
 local function head()
   local out, left = {}, math.min(HEAD, number('pending'))
+  local page_of = pages_now()
   for class = 9, 0, -1 do
     if left <= 0 then break end
     local codes = redis.call('LRANGE', stem .. 'queue:' .. class, 0, left - 1)

@@ -89,7 +89,7 @@ def test_a_page_not_fetched_must_be_refused_for_the_right_reason(aside: dict[str
 
 def request(url: str, boot_s: float, status: int) -> bytes:
     return records.encode_json(
-        origin_log.Line(boot_s=boot_s, wall_ms=0, site="a.test", url=url, status=status, conditional=False)
+        origin_log.Line(boot_s=boot_s, late_ms=0, wall_ms=0, site="a.test", url=url, status=status, conditional=False)
     )
 
 

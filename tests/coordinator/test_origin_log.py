@@ -25,12 +25,20 @@ WEB = Web(
 )
 
 
-def ledger(*requests: tuple[float, str, int]) -> origin_log.Ledger:
+def ledger(*requests: tuple[float, str, int] | tuple[float, str, int, int]) -> origin_log.Ledger:
     made = origin_log.Ledger(WEB, minimum_s=0.5)
-    for boot_s, url, status in requests:
+    for boot_s, url, status, *late in requests:
         host = url.split("/")[2]
         site = "a.test" if "a.test" in host else "slow.test" if host == "slow.test" else None
-        line = {"boot_s": boot_s, "wall_ms": 0, "site": site, "url": url, "status": status, "conditional": False}
+        line = {
+            "boot_s": boot_s,
+            "late_ms": sum(late),
+            "wall_ms": 0,
+            "site": site,
+            "url": url,
+            "status": status,
+            "conditional": False,
+        }
         made.add(json.dumps(line).encode() + b"\n")
     return made
 
@@ -74,3 +82,20 @@ def test_missing_forbidden_and_invented_pages_are_told():
     )
     assert seen.trespasses() == ["http://a.test/private/1", "http://a.test/x", "http://other.test/"]
     assert seen.missing() == ["http://a.test/", "http://www.a.test/1", "http://slow.test/"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "short"),
+    [
+        ((1.0, 0), (1.45, 0), True),
+        ((1.0, 90), (1.45, 0), False),  # arrived at 0.91: the node had given up before it was read
+        ((1.0, 30), (1.45, 0), True),
+        ((1.0, 0), (1.55, 90), True),  # arrived at 1.46
+        ((1.0, 10), (1.495, 0), True),  # too little to be told from a tick
+    ],
+)
+def test_a_gap_is_taken_between_arrivals_where_the_origins_were_busy(
+    first: tuple[float, int], second: tuple[float, int], *, short: bool
+):
+    url = "http://a.test/"
+    assert bool(ledger((first[0], url, 200, first[1]), (second[0], url, 200, second[1])).short) is short

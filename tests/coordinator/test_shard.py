@@ -19,6 +19,7 @@ from shared import errors, lists
 
 ROOT = Path(__file__).parents[2]
 WORKERS = ("worker-0", "worker-1", "worker-2", "worker-3")
+FOUR = ",".join(WORKERS)
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ async def opened(valkey):
     await found.close()
 
 
-def run(url, *options, given="", workers=",".join(WORKERS), **environ):
+def run(url, *options, given="", workers=FOUR, **environ):
     """The command as its own process; returns (exit status, stdout, stderr)."""
     environ = {"SHARD_WORKERS": workers, "SHARD_REDIS_DSN": url, **environ}
     ran = subprocess.run(
@@ -63,7 +64,7 @@ def the_articles_worker(key, workers=WORKERS, vnodes=150):
 def on_lists(store, workers=WORKERS):
     """Every URL that stands on a list or aside, with its worker."""
     found = []
-    for worker in workers:
+    for worker in dict.fromkeys(workers):
         for key in (lists.queue_of(worker), lists.aside_of(worker)):
             found += [(worker, url.decode("utf-8", "surrogateescape")) for url in store.lrange(key, 0, -1)]
     return found
@@ -159,10 +160,19 @@ def test_lines_are_numbered_over_chunks_and_an_endless_one_is_cut():
         (("--check", "--depth"), {}, "not allowed with"),
     ],
 )
-def test_wrong_usage_says_what_is_wrong_and_exits_2(valkey, options, environ, message):
-    status, out, err = run(valkey, *options, **environ)
-    assert (status, out) == (2, "")
-    assert message in err
+def test_wrong_usage_says_what_is_wrong_and_exits_2(monkeypatch, capsys, options, environ, message):
+    for name, value in {
+        "SHARD_WORKERS": environ.get("workers", FOUR),
+        "SHARD_VNODES": environ.get("SHARD_VNODES"),
+    }.items():
+        if value is None:
+            monkeypatch.delenv(name, raising=False)
+        else:
+            monkeypatch.setenv(name, value)
+    assert cli.main(["shard", *options]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert message in told.err
 
 
 def test_without_a_redis_it_exits_3():
@@ -207,15 +217,17 @@ def test_the_articles_checks_print_what_its_code_measures(valkey):
     ]
 
 
-def test_a_poor_ring_fails_and_more_vnodes_are_advised(capsys):
-    status = cli.main(["shard", "--check", "--workers", ",".join(WORKERS), "--vnodes", "1", "--json"])
+@pytest.mark.parametrize(("workers", "balanced", "moves_little"), [(5, False, True), (3, True, False)])
+def test_a_poor_ring_fails_and_more_vnodes_are_advised(capsys, workers, balanced, moves_little):
+    names = ",".join(f"worker-{i}" for i in range(workers))
+    status = cli.main(["shard", "--check", "--workers", names, "--vnodes", "1", "--json"])
     found = json.loads(capsys.readouterr().out)
-    assert status == 1
-    assert found["passed"] is False
-    assert found["deterministic"] is True
-    assert not (found["balanced"] and found["moves_little"])
-    assert "raise SHARD_VNODES" in found["advice"]
+    assert (status, found["passed"], found["deterministic"]) == (1, False, True)
+    assert (found["balanced"], found["moves_little"]) == (balanced, moves_little)
+    assert found["advice"].startswith("raise SHARD_VNODES, now 1")
     assert sum(found["counts"].values()) == found["hosts"] == 2000
+    cli.main(["shard", "--check", "--workers", names, "--vnodes", "1"])
+    assert "FAIL: " in capsys.readouterr().out
 
 
 def test_the_checks_work_for_one_worker_and_for_a_taken_name():

@@ -1,11 +1,15 @@
 """The demo's origins answer by Host, honour validators, and log each request at its arrival."""
 
+import asyncio
+import contextlib
 import io
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import aiohttp
+import pytest
 
 from coordinator import small_web, web_demo
 from coordinator.small_web import Kind, Page, Robots, Site, Validator, Web
@@ -46,10 +50,10 @@ class Client:
 @asynccontextmanager
 async def served() -> AsyncIterator[Client]:
     log = io.StringIO()
-    runner, port = await web_demo.serve(GRAPH, log)
+    serving = await web_demo.serve(GRAPH, log)
     async with aiohttp.ClientSession() as session:
-        yield Client(session, port, log)
-    await runner.cleanup()
+        yield Client(session, serving.port, log)
+    serving.close()
 
 
 async def test_each_kind_of_page_answers_as_its_kind():
@@ -104,3 +108,45 @@ async def test_the_log_has_a_line_for_each_request_in_order_of_arrival():
         ]
         stamps = [line["boot_s"] for line in lines]
         assert stamps == sorted(stamps)
+
+
+async def test_several_heads_in_one_packet_and_one_head_in_several_are_each_one_request():
+    async with served() as client:
+        reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
+        head = b"GET / HTTP/1.1\r\nHost: b.test\r\n\r\n"
+        writer.write(head + head + head[:20])
+        await writer.drain()
+        for _ in range(2):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+            sized = (await reader.readuntil(b"\r\n\r\n")).lower().partition(b"content-length:")[2]
+            await reader.readexactly(int(sized.split()[0]))
+        writer.write(head[20:])
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        writer.close()
+        assert len(client.lines()) == 3
+
+
+@pytest.mark.parametrize("head", [b"POST / HTTP/1.1\r\nHost: b.test\r\n\r\n", b"nonsense\r\n\r\n", b"x" * 200_000])
+async def test_what_is_no_plain_get_ends_the_connection(head: bytes):
+    async with served() as client:
+        reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
+        writer.write(head)
+        with contextlib.suppress(ConnectionError):
+            assert (await reader.read())[:12] in {b"HTTP/1.1 400", b""}
+        writer.close()
+        assert client.lines() == []
+
+
+async def test_a_request_that_waited_while_the_origins_were_busy_says_how_long():
+    async with served() as client:
+        reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
+        await client.get(HOME)  # the other connection is accepted by now
+        writer.get_extra_info("socket")._sock.send(b"GET / HTTP/1.1\r\nHost: b.test\r\n\r\n")
+        busy_until_s = time.monotonic() + 0.2
+        while time.monotonic() < busy_until_s:
+            pass
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        writer.close()
+        prompt, late = (line["late_ms"] for line in client.lines())
+        assert prompt < 20
+        assert 180 <= late <= 400

@@ -7,7 +7,7 @@ import ssl
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from node import dns, fetch, guard
 from shared import clock, config
@@ -46,7 +46,7 @@ class Origin:
         self.received = b""
         self.requests: list[bytes] = []
 
-    async def __aenter__(self) -> "Origin":
+    async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
@@ -150,13 +150,11 @@ async def until(condition: Callable[[], bool], within_s: float = 5.0) -> None:
 def certificate(folder: Path, host: str = SITE) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     """(server context, client context that trusts it) of a self-signed certificate."""
     key, cert = folder / "key.pem", folder / "cert.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-        + ["-keyout", str(key), "-out", str(cert), "-days", "2", "-subj", f"/CN={host}"]
-        + ["-addext", f"subjectAltName=DNS:{host}"],
-        check=True,
-        capture_output=True,
-    )
+    command = ["openssl", "req", "-x509", "-nodes", "-days", "2", "-newkey", "ec"]
+    command += ["-pkeyopt", "ec_paramgen_curve:prime256v1"]
+    command += ["-keyout", str(key), "-out", str(cert), "-subj", f"/CN={host}"]
+    command += ["-addext", f"subjectAltName=DNS:{host}"]
+    subprocess.run(command, check=True, capture_output=True)
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(cert, key)
     return server, ssl.create_default_context(cafile=str(cert))

@@ -139,6 +139,8 @@ BODIES: list[tuple[str, bytes, bytes, str | None]] = [
     ("chunks cut short", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", b"hello", "connection"),
     ("until the end", b"HTTP/1.0 200 OK\r\n\r\nold", b"old", None),
     ("after a 103", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nab", b"a", None),
+    ("after three 1xx", b"HTTP/1.1 100 Continue\r\n\r\n" * 3 + b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nab", b"", None),
+    ("blank lines in the body", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\na\r\n\r\nb\n\nc", b"a\r\n\r\nb\n\nc", None),
     ("bare newlines", b"HTTP/1.1 200 OK\nContent-Length: 2\n\nokay", b"ok", None),
     ("999", b"HTTP/1.1 999 Request denied\r\nContent-Length: 2\r\n\r\nok", b"ok", None),
     ("plain labelled gzip", b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\nplain", b"plain", None),

@@ -18,11 +18,52 @@ SITES = tuple(f"s{i}.example" for i in range(6))
 FINGERPRINT = {"ring": "xxh3-64/4"}
 
 SETTINGS: dict[str, dict[str, float]] = {
-    "calm": {"late": 1, "revoke": 0.001, "freeze": 0.0005, "crash": 0.0002, "cut": 0.002, "override": 0.003, "drain": 0.0002},
-    "strike": {"late": 1, "revoke": 0.002, "freeze": 0.001, "crash": 0.0004, "cut": 0.004, "override": 0.004, "drain": 0.0002, "strike": 0.012},
-    "churn": {"late": 2, "revoke": 0.004, "freeze": 0.0015, "crash": 0.0008, "cut": 0.003, "override": 0.006, "drain": 0.001},
-    "frozen": {"late": 1, "revoke": 0.001, "freeze": 0.006, "crash": 0.0004, "cut": 0.003, "override": 0.004, "drain": 0.0002},
-    "late": {"late": 6, "revoke": 0.002, "freeze": 0.001, "crash": 0.0005, "cut": 0.003, "override": 0.004, "drain": 0.0002},
+    "calm": {
+        "late": 1,
+        "revoke": 0.001,
+        "freeze": 0.0005,
+        "crash": 0.0002,
+        "cut": 0.002,
+        "override": 0.003,
+        "drain": 0.0002,
+    },
+    "strike": {
+        "late": 1,
+        "revoke": 0.002,
+        "freeze": 0.001,
+        "crash": 0.0004,
+        "cut": 0.004,
+        "override": 0.004,
+        "drain": 0.0002,
+        "strike": 0.012,
+    },
+    "churn": {
+        "late": 2,
+        "revoke": 0.004,
+        "freeze": 0.0015,
+        "crash": 0.0008,
+        "cut": 0.003,
+        "override": 0.006,
+        "drain": 0.001,
+    },
+    "frozen": {
+        "late": 1,
+        "revoke": 0.001,
+        "freeze": 0.006,
+        "crash": 0.0004,
+        "cut": 0.003,
+        "override": 0.004,
+        "drain": 0.0002,
+    },
+    "late": {
+        "late": 6,
+        "revoke": 0.002,
+        "freeze": 0.001,
+        "crash": 0.0005,
+        "cut": 0.003,
+        "override": 0.004,
+        "drain": 0.0002,
+    },
 }
 
 
@@ -45,7 +86,9 @@ class Etcd:
     def snapshot(self) -> agreement.Snapshot:
         epoch = agreement.epoch_of(self.view.generation, self.view_revision) if self.view else 0
         members = {node: agreement.SeenMember(inc, inc, value) for node, (inc, _, value, _) in self.members.items()}
-        return agreement.Snapshot(self.cluster_id, self.revision, self.view, epoch, members, dict(self.beats), dict(self.overrides), {})
+        return agreement.Snapshot(
+            self.cluster_id, self.revision, self.view, epoch, members, dict(self.beats), dict(self.overrides), {}
+        )
 
     def write(self) -> int:
         self.revision += 1
@@ -146,10 +189,14 @@ class World:
                 continue
             if chance() < self.p["cut"]:
                 until = self.t + self.random.uniform(1, 16)
-                kinds = self.random.choice((("look", "confirm"), ("look",), ("confirm",), ("keepalive",), ("look", "confirm", "keepalive")))
+                kinds = self.random.choice(
+                    (("look", "confirm"), ("look",), ("confirm",), ("keepalive",), ("look", "confirm", "keepalive"))
+                )
                 process.cut.update(dict.fromkeys(kinds, until))
             if chance() < self.p["freeze"]:
-                process.frozen_until = self.t + (self.random.uniform(0, 1) if chance() < 0.5 else self.random.uniform(1, 18))
+                process.frozen_until = self.t + (
+                    self.random.uniform(0, 1) if chance() < 0.5 else self.random.uniform(1, 18)
+                )
             if chance() < self.p["crash"]:
                 self.boot(process)
                 process.down_until = self.t + self.random.uniform(0, 4)
@@ -162,7 +209,12 @@ class World:
         others = sorted(set(self.etcd.members) - {last.node})
         for process in self.nodes:
             if process.name == last.node:
-                process.cut.update({kind: self.t + self.random.uniform(2, 13) for kind in ("look", "confirm", "keepalive")[: self.random.choice((2, 3))]})
+                process.cut.update(
+                    {
+                        kind: self.t + self.random.uniform(2, 13)
+                        for kind in ("look", "confirm", "keepalive")[: self.random.choice((2, 3))]
+                    }
+                )
         if others:
             self.etcd.overrides[last.site] = self.random.choice(others)
             self.etcd.write()
@@ -218,7 +270,9 @@ class World:
                     if process.cut.get(effect.kind, 0) > self.t:
                         process.inbox.append((self.t + 0.8, agreement.Failed(effect.kind)))
                     else:
-                        self.wire.append((self.t + self.latency(), process, process.generation, effect, now_s, process.state))
+                        self.wire.append(
+                            (self.t + self.latency(), process, process.generation, effect, now_s, process.state)
+                        )
 
     def apply(self, process: Process, effects: list[ownership.Effect]) -> None:
         now_s = self.t * process.rate
@@ -285,7 +339,11 @@ class World:
     def answer(self, process: Process, call: agreement.Call, sent_s: float, state: agreement.State) -> Any:
         etcd, me, incarnation = self.etcd, process.name, state.incarnation
         mine = incarnation != 0 and etcd.incarnation(me) == incarnation
-        at_epoch = etcd.view_revision == agreement.revision_of(call.epoch) if isinstance(call, agreement.Confirm | agreement.Propose) else True
+        at_epoch = (
+            etcd.view_revision == agreement.revision_of(call.epoch)
+            if isinstance(call, agreement.Confirm | agreement.Propose)
+            else True
+        )
         match call:
             case agreement.Look():
                 chain = self.chain(state.epoch)
@@ -318,19 +376,28 @@ class World:
                 return agreement.Done("propose")
             case agreement.Resign():
                 if call.incarnation in etcd.beats:
-                    etcd.beats[call.incarnation] = agreement.SeenBeat(etcd.write(), records.Beat(node=me, applied=0, resigned=True))
+                    etcd.beats[call.incarnation] = agreement.SeenBeat(
+                        etcd.write(), records.Beat(node=me, applied=0, resigned=True)
+                    )
                 return agreement.Done("resign")
             case agreement.Weigh():
                 if not mine:
                     return agreement.Denied("weigh")
                 inc, _, value, alive = etcd.members[me]
-                etcd.members[me] = (inc, etcd.write(), records.MemberValue(weight=0.0, address="", fingerprint=value.fingerprint), alive)
+                etcd.members[me] = (
+                    inc,
+                    etcd.write(),
+                    records.MemberValue(weight=0.0, address="", fingerprint=value.fingerprint),
+                    alive,
+                )
                 return agreement.Done("weigh")
             case agreement.Leave():
                 if not mine:
                     return agreement.Denied("leave")
                 etcd.drop(me)
-                etcd.beats[call.incarnation] = agreement.SeenBeat(etcd.write(), records.Beat(node=me, applied=call.epoch, resigned=True))
+                etcd.beats[call.incarnation] = agreement.SeenBeat(
+                    etcd.write(), records.Beat(node=me, applied=call.epoch, resigned=True)
+                )
                 return agreement.Done("leave")
 
     def chain(self, epoch: int) -> tuple[tuple[int, records.View], ...] | None:
@@ -371,7 +438,9 @@ def judge(contacts: list[Contact]) -> list[tuple[Contact, Contact]]:
     by_site: dict[str, list[Contact]] = {}
     for contact in sorted(contacts, key=lambda contact: contact.at):
         by_site.setdefault(contact.site, []).append(contact)
-    return [(a, b) for row in by_site.values() for a, b in zip(row, row[1:], strict=False) if b.at - a.at < DELAY_S - 1e-6]
+    return [
+        (a, b) for row in by_site.values() for a, b in zip(row, row[1:], strict=False) if b.at - a.at < DELAY_S - 1e-6
+    ]
 
 
 def moves(contacts: list[Contact]) -> int:

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 import xxhash
-from hypothesis import assume, given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from shared import errors, keys, ring
 
+# A busy machine is no counter-example.
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 VECTORS = Path(__file__).parent / "vectors"
 SIZES = {"xxh3-64": 2**64, "sha1-64": 2**64, "md5-32": 2**32}
 HASHES = {
@@ -100,6 +102,7 @@ def test_with_one_vnode_a_leaving_worker_moves_nearly_half():
 # --- one owner -----------------------------------------------------------------------------------------------
 
 
+@PATIENT
 @given(weightings, algorithms)
 def test_every_position_has_exactly_the_owner_of_the_plain_ring(weights, algorithm):
     circle = build(weights, algorithm, 4)
@@ -107,6 +110,7 @@ def test_every_position_has_exactly_the_owner_of_the_plain_ring(weights, algorit
         assert circle.owner_at(position) == plain(weights, algorithm, 4, position)
 
 
+@PATIENT
 @given(weightings, algorithms)
 def test_the_arcs_tile_the_circle(weights, algorithm):
     circle = build(weights, algorithm, 4)
@@ -123,6 +127,7 @@ def test_the_arcs_tile_the_circle(weights, algorithm):
         assert [arc.target for arc in arcs if circle.holds(arc, position)] == [circle.owner_at(position)]
 
 
+@PATIENT
 @given(weightings, algorithms)
 def test_shares_are_the_sizes_of_the_arcs(weights, algorithm):
     circle = build(weights, algorithm, 8)
@@ -140,9 +145,7 @@ def test_a_weight_scales_the_share(algorithm, weight):
     assert circle.share("c") == pytest.approx(weight / (2 + weight), rel=0.15)
 
 
-@pytest.mark.parametrize(
-    ("weight", "points"), [(0, 0), (0.001, 1), (0.5, 5), (1, 10), (1.26, 13), (2, 20), (0.25, 2)]
-)
+@pytest.mark.parametrize(("weight", "points"), [(0, 0), (0.001, 1), (0.5, 5), (1, 10), (1.26, 13), (2, 20), (0.25, 2)])
 def test_points_are_vnodes_times_weight_rounded_and_at_least_one(weight, points):
     assert len(build({"a": weight}, vnodes=10).bounds) == points
 
@@ -240,11 +243,13 @@ def check_moved(algorithm, old, new):
     return arcs
 
 
+@PATIENT
 @given(weightings, weightings, algorithms)
 def test_moved_arcs_are_exactly_the_difference(before, after, algorithm):
     check_moved(algorithm, build(before, algorithm, 4), build(after, algorithm, 4))
 
 
+@PATIENT
 @given(weightings, weightings, weightings, algorithms)
 def test_a_ring_made_from_another_is_the_ring_built_from_nothing(first, second, third, algorithm):
     chained = build(first, algorithm, 4).with_weights(second).with_weights(third)
@@ -254,6 +259,7 @@ def test_a_ring_made_from_another_is_the_ring_built_from_nothing(first, second, 
     assert (chained.bounds, chained.owners, chained.hashed) == (fresh.bounds, fresh.owners, fresh.hashed)
 
 
+@PATIENT
 @given(st.dictionaries(names, st.sampled_from([0.5, 1, 2]), min_size=1, max_size=6), names, algorithms)
 def test_a_join_moves_sites_only_to_the_joiner(weights, joiner, algorithm):
     assume(joiner not in weights)
@@ -291,6 +297,7 @@ def test_rings_of_two_algorithms_are_not_compared():
 # --- the site index ------------------------------------------------------------------------------------------
 
 
+@PATIENT
 @given(weightings, weightings, algorithms)
 def test_index_ranges_hold_every_position_of_the_arcs_once(before, after, algorithm):
     old, new = build(before, algorithm, 4), build(after, algorithm, 4)
@@ -323,11 +330,10 @@ def test_a_moved_arc_reads_little_more_than_itself():
     new = old.with_weights({**weights, "joiner": 1.0})
     ranges = ring.index_ranges(new, ring.moved_arcs(old, new))
     assert len(ranges) <= 256 * 2
-    assert sum(high - low + 1 for _, low, high in ranges) / 2**48 == pytest.approx(
-        new.share("joiner"), rel=0.01
-    )
+    assert sum(high - low + 1 for _, low, high in ranges) / 2**48 == pytest.approx(new.share("joiner"), rel=0.01)
 
 
+@PATIENT
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
 def test_scores_keep_the_order_of_positions_and_are_exact_as_doubles(one, other):
     for algorithm, size in SIZES.items():

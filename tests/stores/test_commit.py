@@ -145,6 +145,13 @@ async def test_a_fenced_commit_changes_nothing_but_a_longer_due_and_delay(desk: 
     assert (await shapes.claimed(desk, "n2", 2)).due_ms == after.due_ms
 
 
+async def test_another_node_cannot_commit_under_the_owners_tenure(desk: frontier.Frontier) -> None:
+    record = await site_of(desk)
+    with pytest.raises(errors.StaleEpoch):
+        await desk.commit(shapes.SITE, "n2", 1, 1, shapes.done(record.head[0]))
+    assert (await shapes.claimed(desk)).head == record.head
+
+
 async def test_a_delay_carried_over_stands_until_the_owner_has_read_robots_itself(desk: frontier.Frontier) -> None:
     record = await site_of(desk)
     await shapes.claimed(desk, "n2", 2)
@@ -275,6 +282,9 @@ async def test_robots_answers_of_one_site_are_bounded(desk: frontier.Frontier) -
         assert await desk.robots(shapes.SITE, f"https://h{n}-99.example.com") == answer
     (kept,) = await desk._trip([("HLEN", desk._keys.robots(shapes.SITE))])
     assert kept == 256
+    look = await desk.look(shapes.SITE)
+    assert look is not None
+    assert len(look["robots"]) == 256, "an owner learns the Crawl-delay of every origin from here"
 
 
 # Look.

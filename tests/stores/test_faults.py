@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,8 +23,8 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[servers.S
 
 
 @contextlib.asynccontextmanager
-async def opened(url: str, *, call_s: float = 2.0):
-    desk = await frontier.Frontier.open(url, "faults", call_s=call_s)
+async def opened(url: str, *, cluster: str = "faults", call_s: float = 2.0) -> AsyncIterator[frontier.Frontier]:
+    desk = await frontier.Frontier.open(url, cluster, call_s=call_s)
     try:
         yield desk
     finally:
@@ -179,24 +179,23 @@ async def test_an_offer_cut_off_at_any_step_leaves_nothing_that_no_owner_would_f
     store: str, cluster: str, word: bytes, *, sent: bool
 ) -> None:
     """P2: the index is written before the queue, so whatever queue there is is in the index."""
-    cutter = Cutter(int(store.rsplit(":", 1)[1].split("/")[0]), word, sent=sent)
+    cutter = Cutter(int(store.rsplit(":", 1)[1].split("/", maxsplit=1)[0]), word, sent=sent)
     proxy = await asyncio.start_server(cutter.serve, "127.0.0.1", 0)
     port = proxy.sockets[0].getsockname()[1]
     offers = [shapes.offer(1, f"s{number}.org") for number in range(20)]
     async with proxy:
-        through = await frontier.Frontier.open(f"redis://127.0.0.1:{port}/0", cluster)
-        cutter.armed = True
-        with pytest.raises(errors.StoreUnavailable):
-            await shapes.offered(through, *offers, owner_of=lambda _site: "n1")
-        assert cutter.cut
-        everything = [(shard, 0, 2**48 - 1) for shard in range(keys.INDEX_SHARDS)]
-        indexed = {site async for page in through.sites_in(everything) for site in page}
-        for one in offers:
-            look = await through.look(one.site)
-            assert look is None or look["pending"] == 0 or one.site in indexed
-        # The caller offers again; by then all is accepted, once.
-        assert set(await shapes.offered(through, *offers)) <= {"accepted", "known"}
-        for one in offers:
-            assert (await shapes.claimed(through, site=one.site)).pending == 1
-        await through.close()
+        async with opened(f"redis://127.0.0.1:{port}/0", cluster=cluster) as through:
+            cutter.armed = True
+            with pytest.raises(errors.StoreUnavailable):
+                await shapes.offered(through, *offers, owner_of=lambda _site: "n1")
+            assert cutter.cut
+            everything = [(shard, 0, 2**48 - 1) for shard in range(keys.INDEX_SHARDS)]
+            indexed = {site async for page in through.sites_in(everything) for site in page}
+            for one in offers:
+                look = await through.look(one.site)
+                assert look is None or look["pending"] == 0 or one.site in indexed
+            # The caller offers again; by then all is accepted, once.
+            assert set(await shapes.offered(through, *offers)) <= {"accepted", "known"}
+            for one in offers:
+                assert (await shapes.claimed(through, site=one.site)).pending == 1
         await shapes.until(cutter.is_idle)

@@ -1,0 +1,114 @@
+"""One site's turn, and the tools a node's visits share; and the one request that all of them make the same way.
+
+Every request is under the permit, and is written to the crawl log whatever it came to (P1's evidence).
+"""
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from node import fetch, guard, ownership, robots
+from node.sinks import jsonl
+from shared import config, frontier, logs, metrics, records, sites
+
+Visit = Literal["first", "recrawl", "retry", "robots"]
+
+
+@dataclass(slots=True)
+class Tools:
+    """What every visit of a node uses."""
+
+    settings: config.Config
+    node: str
+    fetcher: fetch.Fetcher
+    store: frontier.Frontier
+    places: sites.Sites
+    score_of: Callable[[str], int]
+    owner_of: Callable[[str], str | None]
+    epoch: Callable[[], int]
+    crawl_log: logs.CrawlLog
+    sink: jsonl.JsonlSink | None
+    counts: metrics.Metrics
+    clock_error_ms: Callable[[], int]
+    persist: Callable[[ownership.Held, records.Commit], Awaitable[records.Committed]]
+    """Commit, and try again while the store is away and the site is ours."""
+    on_request: Callable[[ownership.Held, fetch.Answer, int], None]
+    rules: "OrderedDict[tuple[str, str], Robots]" = field(default_factory=OrderedDict)
+    offered: "OrderedDict[int, None]" = field(default_factory=OrderedDict)
+
+    @property
+    def token(self) -> str:
+        return config.product_token(self.settings.identity.user_agent)
+
+
+@dataclass(frozen=True, slots=True)
+class Robots:
+    """One origin's rules as parsed, and until when (store's wall time) they may be used."""
+
+    record: records.RobotsRecord
+    rules: robots.Rules
+
+
+@dataclass(slots=True)
+class Turn:
+    """One site's turn: what it holds, its permit, and what one visit needs to remember between steps."""
+
+    held: ownership.Held
+    permit: guard.Permit
+    crawl_delays: dict[str, float | None]
+    """By origin, for this tenure; filled before the first request."""
+    rest_until_s: float = 0.0
+
+    @property
+    def record(self) -> records.SiteRecord:
+        assert self.held.record is not None
+        return self.held.record
+
+    def crawl_delay_s(self) -> float | None:
+        """The largest of the site's origins."""
+        return max((delay for delay in self.crawl_delays.values() if delay is not None), default=None)
+
+
+async def request(
+    now: Turn,
+    tools: Tools,
+    url: str,
+    *,
+    visit: Visit,
+    etag: str | None = None,
+    last_modified: str | None = None,
+    bytes_max: int | None = None,
+) -> fetch.Answer:
+    """One request under the permit, written to the crawl log whatever it came to."""
+    answer = await tools.fetcher.fetch(
+        url, permit=now.permit, etag=etag, last_modified=last_modified, bytes_max=bytes_max
+    )
+    outcome = answer.outcome
+    status = getattr(outcome, "status", None)
+    name = str(type(outcome).__struct_config__.tag)
+    tools.counts.request(name, status=status)
+    if not answer.sent:
+        return answer
+    held, record = now.held, now.record
+    delay_ms = round(max(record.delay_s, tools.settings.politeness.delay_min_s) * 1000)
+    tools.crawl_log.write(
+        records.CrawlLine(
+            start_ms=answer.start_wall_ms,
+            site=held.site,
+            url=url,
+            node=tools.node,
+            epoch=tools.epoch(),
+            tenure=held.tenure,
+            status=status,
+            outcome=name if not isinstance(outcome, records.Failed) else f"failed:{outcome.reason}",
+            visit=visit,
+            bytes=answer.body_bytes,
+            ms=round((answer.end_boot_s - answer.start_boot_s) * 1000),
+            delay_ms=delay_ms,
+            due_term="takeover" if held.moved else record.due_term or "none",
+            clock_error_ms=tools.clock_error_ms(),
+        )
+    )
+    tools.on_request(held, answer, delay_ms)
+    return answer

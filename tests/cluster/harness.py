@@ -1,0 +1,304 @@
+"""A whole cluster of real processes for one test: nodes, the web that judges them, and what may be asked of both.
+
+It knows the product by its commands, its status endpoint, its handoff log and its keys in etcd. Every wait has a
+deadline, and whatever was started is gone at the end.
+"""
+
+import asyncio
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from coordinator import local, nodes, origin_log, seeding, small_web, web_demo
+from shared import agreement, clock, config, etcd, frontier, handoffs, keys, placement, records
+from tests.cluster import web
+
+LOOK_S = 0.03
+COMMAND_S = 30.0
+QUICK = {
+    "CRAWLRING_MEMBERSHIP__VIEW_LEASE_S": "2.5",
+    "CRAWLRING_MEMBERSHIP__REJOIN_S": "4",
+}
+"""Short membership times for tests of something else; whoever tests the times themselves gives its own."""
+
+Found = TypeVar("Found")
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One request as the web saw it."""
+
+    boot_s: float
+    wall_ms: int
+    site: str
+    url: str
+    node: str
+
+    @property
+    def robots(self) -> bool:
+        return self.url.endswith("/robots.txt")
+
+    @property
+    def slow(self) -> bool:
+        return web.SLOW in self.url
+
+
+@dataclass
+class Node:
+    """One node process."""
+
+    id: str
+    child: local.Child
+    address: str
+    prefix: Sequence[str] = ()
+    """What a command needs in front to reach its address."""
+
+    def ready(self) -> tuple[int, str]:
+        """(status, reason) of /readyz; (0, why) where nothing answers."""
+        try:
+            with urllib.request.urlopen(f"http://{self.address}/readyz", timeout=2) as answer:
+                return answer.status, ""
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, str(json.load(error)["reason"])
+        except OSError as error:
+            return 0, str(error)
+
+    def log(self) -> str:
+        return self.child.log.read_text(errors="replace")
+
+
+@dataclass
+class Cluster:
+    """Built by `running`."""
+
+    folder: Path
+    etcd: str
+    redis: str
+    name: str
+    graph: small_web.Web
+    web: local.Server
+    delay_s: float
+    environ: Mapping[str, str]
+    options: Sequence[str]
+    nodes: dict[str, Node] = field(default_factory=dict)
+    requests: list[Request] = field(default_factory=list)
+    _read_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        self.ledger = origin_log.Ledger(self.graph, minimum_s=self.delay_s)
+        self.keys = keys.EtcdKeys(self.name)
+
+    # -- processes
+
+    def start(
+        self,
+        node: str,
+        *options: str,
+        environ: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
+        host: str = local.LOOPBACK,
+        reach: str = local.LOOPBACK,
+    ) -> Node:
+        """Start a node; `prefix` stands before its command, `host` is its own address, `reach` that of the rest."""
+        address = f"{host}:{local.free_port()}"
+        place = nodes.Place(
+            etcd=self.etcd.replace(local.LOOPBACK, reach),
+            redis=self.redis.replace(local.LOOPBACK, reach),
+            cluster=self.name,
+            out=self.folder / "out",
+            logs=self.folder / "logs",
+            arguments=(
+                f"--user-agent=Test/1.0 (+https://localhost/{node})",
+                f"--delay={self.delay_s}",
+                f"--connect-to={self.web.address.replace(local.LOOPBACK, reach)}",
+                f"--listen={address}",
+                *self.options,
+                *options,
+            ),
+            environ={**self.environ, **(environ or {})},
+        )
+        place.logs.mkdir(parents=True, exist_ok=True)
+        child = local.Child(
+            [*prefix, *nodes.node_command(place, node)],
+            log=place.logs / f"{node}.log",
+            environ=nodes.node_environ(place),
+        )
+        self.nodes[node] = Node(node, child, address)
+        return self.nodes[node]
+
+    def start_all(self, *names: str) -> None:
+        """Start nodes and wait until one view has them all."""
+        for name in names:
+            self.start(name)
+
+        def joined() -> bool:
+            assert all(self.nodes[name].child.poll() is None for name in names), self.told()
+            return set(names) <= set(self.members())
+
+        self.until(joined, 30, f"{names} are members")
+
+    def command(self, *arguments: str, status: int | None = 0) -> subprocess.CompletedProcess[str]:
+        """Run `crawlring ARGUMENTS` as an operator would."""
+        line = [sys.executable, "-P", "-m", "coordinator.cli", *arguments]
+        where = [f"--etcd={self.etcd}", f"--redis={self.redis}", f"--cluster={self.name}"]
+        done = subprocess.run(
+            [*line, *where], env=nodes.packages(), capture_output=True, text=True, timeout=COMMAND_S, check=False
+        )
+        assert status is None or done.returncode == status, f"{arguments}: {done.returncode}: {done.stderr}"
+        return done
+
+    def seed(self) -> None:
+        """Offer the seeds, as `crawlring seed` does."""
+        settings = config.load(environ={}, options={"etcd": self.etcd, "redis": self.redis, "cluster": self.name})
+        report = asyncio.run(seeding.seed_lines(settings, self.graph.seeds(), 5))
+        assert report.accepted == len(self.graph.seeds()), report
+
+    def drain(self, *names: str, within_s: float = 25) -> None:
+        """SIGTERM to these nodes, or all that run; each must exit 0."""
+        asked = [self.nodes[name] for name in names] if names else list(self.nodes.values())
+        asked = [node for node in asked if node.child.poll() is None]
+        for node in asked:
+            node.child.signal(signal.SIGTERM)
+        deadline = time.monotonic() + within_s
+        for node in asked:
+            status = node.child.wait(max(0.0, deadline - time.monotonic()))
+            assert status == 0, f"{node.id}: exit status {status} after SIGTERM\n{node.log()[-3000:]}"
+
+    # -- questions
+
+    def until(self, condition: Callable[[], Found], within_s: float, what: str) -> Found:
+        """Wait for a condition, reading the web's log meanwhile; its first true answer is returned."""
+        deadline = time.monotonic() + within_s
+        while True:
+            self.read()
+            found = condition()
+            if found:
+                return found
+            assert time.monotonic() < deadline, f"not within {within_s:g} s: {what}\n{self.told()}"
+            time.sleep(LOOK_S)
+
+    def told(self) -> str:
+        """What a failure needs: where everything stands."""
+        ends = "\n".join(f"--- {node.id} ({node.child.poll()})\n{node.log()[-1500:]}" for node in self.nodes.values())
+        found = f"{self.ledger.found} of {self.ledger.wanted} pages, {self.ledger.requests} requests"
+        return f"{found}; missing: {self.ledger.missing()[:5]}\n{ends}"
+
+    def read(self) -> None:
+        """Take in the whole lines that the web has logged since."""
+        with (self.web.data / web_demo.LOG).open("rb") as log:
+            log.seek(self._read_bytes)
+            for raw in log:
+                if not raw.endswith(b"\n"):
+                    return
+                self._read_bytes += len(raw)
+                self.ledger.add(raw)
+                self.requests.append(msgspec.json.decode(raw, type=Request))
+
+    def part_done(self, share: float) -> bool:
+        return self.ledger.found >= share * self.ledger.wanted
+
+    def look(self) -> agreement.Snapshot:
+        """The keys of this cluster in etcd."""
+        with contextlib.closing(etcd.Etcd(self.etcd)) as store:
+            return store.look(self.keys)
+
+    def members(self) -> dict[str, records.Member]:
+        """The members of the newest view."""
+        view = self.look().view
+        return dict(view.members) if view else {}
+
+    def owned(self) -> dict[str, list[str]]:
+        """The sites of each member, by the newest view."""
+        seen = self.look()
+        assert seen.view is not None
+        place = placement.Placement.of(seen.view, seen.epoch)
+        found: dict[str, list[str]] = {node: [] for node in seen.view.members}
+        for site in self.graph.sites:
+            owner = place.owner(site.name)
+            if owner is not None:
+                found[owner].append(site.name)
+        return found
+
+    def handoffs(self) -> list[records.Handoff]:
+        async def read(store: frontier.Frontier) -> list[records.Handoff]:
+            return [entry async for entry in handoffs.read(store)]
+
+        return self.ask(read)
+
+    def sites(self) -> dict[str, dict[str, Any]]:
+        """The record of every site."""
+
+        async def read(store: frontier.Frontier) -> dict[str, dict[str, Any]]:
+            return {site.name: await store.look(site.name) or {} for site in self.graph.sites}
+
+        return self.ask(read)
+
+    def ask(self, question: Callable[[frontier.Frontier], Any]) -> Any:
+        """Ask the store something, over a connection of its own."""
+
+        async def asked() -> Any:
+            store = await frontier.Frontier.open(self.redis, self.name)
+            try:
+                return await question(store)
+            finally:
+                await store.close()
+
+        return asyncio.run(asked())
+
+    def crawl_lines(self) -> list[records.CrawlLine]:
+        """What the nodes themselves logged; the unfinished last line of a killed node is left out."""
+        lines = []
+        for path in (self.folder / "out").glob("crawl-*.jsonl"):
+            for raw in path.read_bytes().splitlines(keepends=True):
+                if raw.endswith(b"\n"):
+                    lines.append(msgspec.json.decode(raw, type=records.CrawlLine))
+        return lines
+
+    def by(self, node: str, *, since_s: float = 0.0, until_s: float = float("inf")) -> list[Request]:
+        """Requests of a node in a stretch of boot time."""
+        return [one for one in self.requests if one.node == node and since_s <= one.boot_s < until_s]
+
+    def to(self, site: str, *, since_ms: float = 0.0) -> list[Request]:
+        return [one for one in self.requests if one.site == site and one.wall_ms >= since_ms]
+
+
+@contextlib.contextmanager
+def running(
+    folder: Path,
+    *,
+    etcd: str,
+    redis: str,
+    name: str,
+    sites: int = 24,
+    pages: int = 9,
+    delay_s: float = 0.4,
+    slow_s: float = 1.5,
+    environ: Mapping[str, str] = QUICK,
+    options: Sequence[str] = (),
+) -> Iterator[Cluster]:
+    """A web, and a cluster without nodes yet; nothing is left of either at the exit."""
+    server = web.process(folder / "web", sites=sites, pages=pages, slow_s=slow_s)
+    graph = web.build(sites=sites, pages=pages)
+    server.start()
+    cluster = Cluster(folder, etcd, redis, name, graph, server, delay_s, environ, options)
+    try:
+        yield cluster
+    finally:
+        for node in cluster.nodes.values():
+            node.child.kill()
+        server.kill()
+
+
+def now_s() -> float:
+    return clock.boot_s()

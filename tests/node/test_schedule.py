@@ -1,0 +1,60 @@
+"""The schedule: what is due first, the urgent before the patient, one entry a site."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node import schedule
+
+
+def test_nothing_comes_before_it_is_due():
+    due = schedule.Schedule()
+    due.put("a", 10.0, priority=5)
+    assert due.take(9.9) is None
+    assert due.next_s() == 10.0
+    assert due.take(10.0) == "a"
+    assert due.take(99.0) is None
+    assert due.next_s() is None
+
+
+def test_among_due_sites_the_urgent_come_first_then_the_longest_waiting():
+    due = schedule.Schedule()
+    for site, at, priority in (
+        ("old", 1.0, 5),
+        ("young", 2.0, 5),
+        ("urgent", 3.0, 9),
+        ("idle", 0.5, 0),
+        ("future", 50.0, 9),
+    ):
+        due.put(site, at, priority=priority)
+    assert [due.take(10.0) for _ in range(5)] == ["urgent", "old", "young", "idle", None]
+
+
+def test_a_later_entry_replaces_the_earlier_one():
+    due = schedule.Schedule()
+    due.put("a", 1.0, priority=5)
+    due.put("a", 7.0, priority=5)
+    assert due.take(5.0) is None
+    assert due.take(7.0) == "a"
+    due.put("b", 1.0, priority=5)
+    due.drop("b")
+    assert due.take(9.0) is None
+    assert len(due) == 0
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 50), st.integers(0, 9)), max_size=40),
+    st.integers(0, 60),
+)
+def test_take_agrees_with_a_sorted_list(puts, now):
+    due = schedule.Schedule()
+    model = {}
+    for site, at, priority in puts:
+        due.put(site, float(at), priority=priority)
+        model[site] = (at, priority)
+    ripe = [site for site, (at, _) in model.items() if at <= now]
+    taken = []
+    while (site := due.take(float(now))) is not None:
+        taken.append(site)
+    assert sorted(taken) == sorted(ripe)
+    keys = [(-model[site][1], model[site][0]) for site in taken]
+    assert keys == sorted(keys)
