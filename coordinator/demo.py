@@ -102,7 +102,10 @@ def run(args: argparse.Namespace) -> int:
     wanted = sum(1 for _ in web.pages())
     print(f"the web: {len(web.sites)} sites, {wanted:,} URLs, {len(web.seeds())} of them seeds; all in {data}")
     origins = web_demo.process(data / "web", seed=args.seed, sites=args.sites, largest=args.largest)
-    with local.lock(data), local.running(origins), up.stores(data) as where:
+    settings = config.load(
+        environ={**os.environ, **SETTINGS}, options={"cluster": "demo", "politeness.delay_min_s": DELAY_S}
+    )
+    with local.lock(data), local.running(origins), up.stores(data, settings=settings) as where:
         print(f"web {origins.address}", flush=True)
         place = nodes.Place(
             etcd=where.etcd,

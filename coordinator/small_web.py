@@ -138,9 +138,7 @@ def build(seed: int, *, sites: int = SITES, largest: int = LARGEST) -> Web:
     """Grow the web of a seed; the same arguments give the same web in every process."""
     rng = Random(seed)
     names = _names(rng, sites)
-    plain = [
-        _site(rng, name, max(2, round(largest / rank**EXPONENT))) for rank, name in enumerate(names, start=1)
-    ]
+    plain = [_site(rng, name, max(2, round(largest / rank**EXPONENT))) for rank, name in enumerate(names, start=1)]
     seeded = [True, *(rng.random() >= UNSEEDED for _ in plain[1:])]
     plain = [replace(site, seeded=known) for site, known in zip(plain, seeded, strict=True)]
     known = [site for site in plain if site.seeded]
@@ -181,10 +179,7 @@ def etag(page: Page, version: int) -> str:
 def _names(rng: Random, count: int) -> list[str]:
     pairs = [f"{word}-{noun}" for word in WORDS for noun in NOUNS]
     rng.shuffle(pairs)
-    return [
-        f"{pairs[i % len(pairs)]}{i // len(pairs) or ''}.{'example' if i % 3 else 'test'}"
-        for i in range(count)
-    ]
+    return [f"{pairs[i % len(pairs)]}{i // len(pairs) or ''}.{'example' if i % 3 else 'test'}" for i in range(count)]
 
 
 def _site(rng: Random, name: str, size: int) -> Site:

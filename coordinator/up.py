@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     config.require_user_agent(chosen)
     seeds = _read_seeds(args.seeds)
     data = args.data.resolve()
-    with local.lock(data), stores(data, etcd=args.etcd, redis=args.redis) as where:
+    with local.lock(data), stores(data, etcd=args.etcd, redis=args.redis, settings=chosen) as where:
         place = nodes.Place(
             etcd=where.etcd,
             redis=where.redis,
@@ -83,8 +83,14 @@ class Stores:
 
 
 @contextlib.contextmanager
-def stores(data: Path, *, etcd: str | None = None, redis: str | None = None) -> Iterator[Stores]:
-    """Start what is not given, print where it is, and stop at the exit what was started."""
+def stores(
+    data: Path, *, etcd: str | None = None, redis: str | None = None, settings: config.Config | None = None
+) -> Iterator[Stores]:
+    """Start what is not given, print where it is, and stop at the exit what was started.
+
+    Where both are ours and new, the cluster of `settings` is founded: its nodes need not wait for unknown ones.
+    """
+    fresh = etcd is None and redis is None and not (data / "etcd").exists() and not (data / "valkey").exists()
     with contextlib.ExitStack() as stack:
         ours: list[local.Server] = []
         if etcd is None:
@@ -95,7 +101,19 @@ def stores(data: Path, *, etcd: str | None = None, redis: str | None = None) -> 
             ours.append(stack.enter_context(local.running(local.valkey(data / "valkey"))))
             redis = local.redis_url(ours[-1])
         print(f"redis {redis}", flush=True)
+        if fresh and settings is not None:
+            _found(settings, etcd)
         yield Stores(etcd, redis, tuple(ours))
+
+
+def _found(settings: config.Config, etcd: str) -> None:
+    """Say in a store that has just been made that nobody has acted before: else its first view waits VL + G."""
+    from shared import etcd as keeper  # noqa: PLC0415 - heavy, as below
+    from shared import keys, membership, sites  # noqa: PLC0415
+
+    fingerprint = membership.fingerprint(settings, sites_digest=sites.Sites(settings.sites.private_suffixes).digest)
+    with contextlib.closing(keeper.Etcd(etcd)) as store:
+        store.found(keys.EtcdKeys(settings.cluster), fingerprint)
 
 
 async def _crawl(

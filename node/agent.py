@@ -136,7 +136,11 @@ class Agent:
 
     def _session(self, keeper: etcd.Etcd, address: str) -> membership.Session:
         member = self.settings.membership
-        value = records.MemberValue(weight=self.settings.node.weight, address=address, fingerprint=self._fingerprint())
+        value = records.MemberValue(
+            weight=self.settings.node.weight,
+            address=address,
+            fingerprint=membership.fingerprint(self.settings, sites_digest=self.places.digest),
+        )
         rules = agreement.Settings(
             view_lease_s=member.view_lease_s,
             wire_s=member.wire_s,
@@ -159,18 +163,6 @@ class Agent:
             on_effect=lambda effect, now_s: self.runner.on_effect(effect, now_s) if self.runner else None,
             on_proposed=proposed,
             log=logs.get("shared.membership"),
-        )
-
-    def _fingerprint(self) -> dict[str, str]:
-        settings = self.settings
-        return placement.fingerprint(
-            algorithm=settings.ring.algorithm,
-            vnodes=settings.ring.vnodes,
-            form=urls.FORM_VERSION,
-            sites=self.places.digest,
-            view_lease_s=settings.membership.view_lease_s,
-            wire_s=settings.membership.wire_s,
-            delays=f"{settings.politeness.delay_min_s:g}..{settings.politeness.delay_cap_s:g}",
         )
 
     def _fetcher(self) -> fetch.Fetcher:

@@ -234,7 +234,7 @@ class Runner:
             await asyncio.sleep(WATCH_S)
             now_s = clock.boot_s()
             self.apply(self.owned.ticked(now_s))
-            authority = self._session().authority()
+            authority = self._session().transferring()
             if had_authority and not authority and self.visits:
                 log.warning("authority.lost", reset=self._fetcher.abort())
             had_authority = authority
@@ -324,10 +324,14 @@ class Runner:
         def may_send() -> str | None:
             if not self.owned.owns(held.site, held.tenure):
                 return "not_owner"
-            return None if self._session().authority() else "no_authority"
+            return None if self._session().transferring() else "no_authority"
 
         def may_start() -> str | None:
-            return may_send() or (None if clock.boot_s() >= held.ready_s else "not_due")
+            if not self.owned.owns(held.site, held.tenure):
+                return "not_owner"
+            if not self._session().authority():
+                return "no_authority"
+            return None if clock.boot_s() >= held.ready_s else "not_due"
 
         return guard.Permit(held.site, may_start, may_send, clock.boot_s, self._on_late)
 
@@ -402,7 +406,10 @@ class Runner:
     def note_epoch(self, view: records.View, epoch: int) -> None:
         """Our proposal became the view: its summary is ours to write."""
         before = self.owned.placement
-        self._epochs.append((before, placement.Placement.of(view, epoch, before)))
+        after = placement.Placement.of(view, epoch, before)
+        if before is not None and before.ring.algorithm != after.ring.algorithm:
+            before = None  # a cluster that came back with another ring: there is nothing to compare
+        self._epochs.append((before, after))
         self._work.set()
 
     async def _summarise(self, before: placement.Placement | None, after: placement.Placement) -> records.Handoff:

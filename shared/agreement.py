@@ -281,6 +281,9 @@ class State:
     applied: int = 0
     deadline_s: float = float("-inf")
     wall_deadline_s: float = float("-inf")
+    transfer_s: float = float("-inf")
+    """As `deadline_s`, but a newer view does not end it: what is in flight on a kept site may go on."""
+    wall_transfer_s: float = float("-inf")
     confirmed_s: float = float("-inf")
     settled: int = 0
     cluster_id: int = 0
@@ -301,6 +304,11 @@ class State:
     """Since when another process has held our id; None while nobody does."""
 
     @property
+    def member(self) -> bool:
+        """Our key is in etcd as far as we know."""
+        return self.phase in (Phase.MEMBER, Phase.DRAINING)
+
+    @property
     def waiting(self) -> bool:
         """Some earlier incarnation may not be past the newest view yet."""
         return self.settled < self.epoch
@@ -317,3 +325,8 @@ def revision_of(epoch: int) -> int:
 def has_authority(state: State, now_s: float, wall_s: float) -> bool:
     """Rule 3: may this process contact its sites now? A forward jump of the wall clock ends authority too."""
     return now_s < state.deadline_s and wall_s < state.wall_deadline_s
+
+
+def may_transfer(state: State, now_s: float, wall_s: float) -> bool:
+    """Rule 7: may what is in flight go on? Until the last deadline: its confirm was sent before any later view."""
+    return now_s < state.transfer_s and wall_s < state.wall_transfer_s

@@ -31,7 +31,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 class Membership(Section):
     lease_ttl_s: Annotated[int, msgspec.Meta(ge=3)] = 10
-    """etcd keeps a silent node's key this long; shorter finds deaths sooner, and takes a busy machine for a dead one."""
+    """etcd keeps a silent node's key this long; shorter finds deaths sooner, and takes a busy machine for dead."""
     view_lease_s: Positive = 5.0
     """VL: authority lasts this long from the sending of a confirm; longer survives longer etcd outages."""
     wire_s: Positive = 2.25

@@ -158,6 +158,11 @@ class Etcd:
 
     # -- the operator's
 
+    def found(self, names: keys.EtcdKeys, fingerprint: dict[str, str]) -> bool:
+        """Put a first view with nobody in it, if there is none: for who knows that nobody has acted before."""
+        view = records.View(members={}, fingerprint=fingerprint)
+        return bool(self._txn([_compare(names.view(), "create_revision", 0)], [_put(names.view(), view)]).succeeded)
+
     def kill_lease(self, names: keys.EtcdKeys, node: str, rejoin_s: float | None) -> bool:
         """Revoke a node's lease, and tell it when to come back; False where there is no such node."""
         seen = self.look(names).members.get(node)

@@ -13,13 +13,26 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 import structlog
 
-from shared import agreement, clock, errors, etcd, keys, records, views
+from shared import agreement, clock, config, errors, etcd, keys, placement, records, urls, views
 
 TICK_S = 0.05
 HINT_PAUSE_S = 0.3  # between watches, so that a broken etcd is not asked in a spin
 JOIN_PATIENCE_S = 2.0  # beyond the TTL: a crashed predecessor's key has run out by then
 
 OwnerEffect = agreement.Adopt | agreement.Settle | agreement.StopAll
+
+
+def fingerprint(settings: config.Config, *, sites_digest: str) -> dict[str, str]:
+    """What all members of a cluster must agree on, from a node's configuration."""
+    return placement.fingerprint(
+        algorithm=settings.ring.algorithm,
+        vnodes=settings.ring.vnodes,
+        form=urls.FORM_VERSION,
+        sites=sites_digest,
+        view_lease_s=settings.membership.view_lease_s,
+        wire_s=settings.membership.wire_s,
+        delays=f"{settings.politeness.delay_min_s:g}..{settings.politeness.delay_cap_s:g}",
+    )
 
 
 class Session:
@@ -58,6 +71,10 @@ class Session:
     def authority(self) -> bool:
         """Rule 3, at this instant."""
         return agreement.has_authority(self.state, clock.boot_s(), time.time())
+
+    def transferring(self) -> bool:
+        """May what is in flight go on, at this instant?"""
+        return agreement.may_transfer(self.state, clock.boot_s(), time.time())
 
     @property
     def joined(self) -> bool:
@@ -156,7 +173,7 @@ class Session:
         self.trouble = None
         return event
 
-    def _send(self, call: agreement.Call, state: agreement.State) -> agreement.Event:  # noqa: PLR0911 - one return a call
+    def _send(self, call: agreement.Call, state: agreement.State) -> agreement.Event:  # noqa: C901, PLR0911 - one return a call
         store, names = self._store, self.names
         match call:
             case agreement.Look():

@@ -12,7 +12,7 @@ from shared import agreement, errors, placement, records
 # --- the step -------------------------------------------------------------------------------------------------------
 
 
-def step(  # noqa: C901, PLR0911 - the table of events
+def step(  # noqa: C901, PLR0911, PLR0912 - the table of events
     state: agreement.State, event: agreement.Event, now_s: float
 ) -> tuple[agreement.State, list[agreement.Effect]]:
     """Apply one event at local time `now_s`; return the new state and what to do, in order."""
@@ -45,15 +45,23 @@ def step(  # noqa: C901, PLR0911 - the table of events
         case agreement.Failed():
             return _free(state, event.kind), []
         case agreement.Applied():
-            if event.epoch > state.applied:
-                state = replace(state, applied=event.epoch, next_confirm_s=now_s)
-            return state, []
+            return _applied(state, event, now_s), []
         case agreement.Stopped():
-            if event.incarnation == state.lost_incarnation and state.phase is agreement.Phase.STOPPING:
-                state = replace(state, stopped=True)
-            return state, []
+            return _stopped(state, event), []
         case agreement.Drain():
             return replace(state, draining=True), []
+
+
+def _applied(state: agreement.State, event: agreement.Applied, now_s: float) -> agreement.State:
+    if event.epoch <= state.applied or event.epoch > state.epoch:
+        return state
+    return replace(state, applied=event.epoch, next_confirm_s=now_s)
+
+
+def _stopped(state: agreement.State, event: agreement.Stopped) -> agreement.State:
+    if event.incarnation != state.lost_incarnation or state.phase is not agreement.Phase.STOPPING:
+        return state
+    return replace(state, stopped=True)
 
 
 def _ticked(state: agreement.State, now_s: float) -> tuple[agreement.State, list[agreement.Effect]]:
@@ -63,7 +71,7 @@ def _ticked(state: agreement.State, now_s: float) -> tuple[agreement.State, list
     look_every = state.settings.hurry_s if _hurried(state) else state.settings.look_s
     if now_s >= state.next_look_s:
         state = _call(replace(state, next_look_s=now_s + look_every), agreement.Look(), effects)
-    if state.phase in (agreement.Phase.MEMBER, agreement.Phase.DRAINING):
+    if state.member:
         if now_s >= state.next_confirm_s and state.view is not None:
             state = replace(state, next_confirm_s=now_s + state.settings.confirm_s)
             state = _call(state, agreement.Confirm(state.epoch, state.applied), effects)
@@ -142,10 +150,14 @@ def _confirmed(
     if event.epoch != state.epoch:
         return state, []  # rule 3: only a confirm of the view we apply gives authority
     lease = state.settings.view_lease_s
+    deadline_s = max(state.deadline_s, event.sent_s + lease)
+    wall_deadline_s = max(state.wall_deadline_s, event.sent_wall_s + lease)
     return replace(
         state,
-        deadline_s=max(state.deadline_s, event.sent_s + lease),
-        wall_deadline_s=max(state.wall_deadline_s, event.sent_wall_s + lease),
+        deadline_s=deadline_s,
+        wall_deadline_s=wall_deadline_s,
+        transfer_s=max(state.transfer_s, deadline_s),
+        wall_transfer_s=max(state.wall_transfer_s, wall_deadline_s),
     ), []
 
 
@@ -167,31 +179,16 @@ def _looked(
     if event.incarnation != state.incarnation:
         return replace(state, next_look_s=now_s), []
     snapshot = event.snapshot
-    effects: list[agreement.Effect] = []
-    member = state.phase in (agreement.Phase.MEMBER, agreement.Phase.DRAINING)
-    if state.cluster_id and snapshot.cluster_id != state.cluster_id:
-        state, effects = _restored(state, now_s)
-    elif snapshot.revision < event.floor:
-        if member:
-            # A paused leader has answered reads from the past (etcd #20418). Whether etcd itself went back is for a
-            # write to tell: the next confirm.
-            return state, []
-        state, effects = _restored(state, now_s)
-    state = _saw(state, snapshot, now_s)
-    if (
-        state.phase in (agreement.Phase.MEMBER, agreement.Phase.DRAINING)
-        and _incarnation(snapshot, state.me) != state.incarnation
-    ):
-        state, lost = _lost(state, now_s, "member key gone")
-        effects += lost
+    if snapshot.cluster_id == state.cluster_id and snapshot.revision < event.floor and state.member:
+        # A paused leader has answered reads from the past (etcd #20418). Whether etcd itself went back is for a
+        # write to tell: the next confirm.
+        return state, []
+    state, effects = _known(state, event, now_s)
     if state.phase is agreement.Phase.RESTING:
         return _rested(state, snapshot, now_s), effects
-    if state.phase not in (agreement.Phase.MEMBER, agreement.Phase.DRAINING):
+    if not state.member:
         return state, effects
-    if snapshot.members[state.me].value.weight == 0 and state.value.weight > 0 and not state.draining:
-        state = replace(state, draining=True)
-    if state.draining and snapshot.members[state.me].value.weight == 0:
-        state = replace(state, phase=agreement.Phase.DRAINING)
+    state = _weighed(state, snapshot)
     state, adopted = _adopt(state, event, now_s)
     effects += adopted
     if snapshot.epoch == state.epoch:
@@ -200,14 +197,32 @@ def _looked(
     return state, effects
 
 
+def _known(
+    state: agreement.State, event: agreement.Looked, now_s: float
+) -> tuple[agreement.State, list[agreement.Effect]]:
+    """Is this the etcd we know, and is our key still in it?"""
+    snapshot = event.snapshot
+    effects: list[agreement.Effect] = []
+    if state.cluster_id and (snapshot.cluster_id != state.cluster_id or snapshot.revision < event.floor):
+        state, effects = _restored(state, now_s)
+    state = _saw(state, snapshot, now_s)
+    if state.member and _incarnation(snapshot, state.me) != state.incarnation:
+        state, lost = _lost(state, now_s, "member key gone")
+        effects += lost
+    return state, effects
+
+
+def _weighed(state: agreement.State, snapshot: agreement.Snapshot) -> agreement.State:
+    """Weight 0 under our key: a drain was asked for here or by command, and has begun (rule 8)."""
+    if snapshot.members[state.me].value.weight > 0 or (state.value.weight == 0 and not state.draining):
+        return state
+    return replace(state, draining=True, phase=agreement.Phase.DRAINING)
+
+
 def _restored(state: agreement.State, now_s: float) -> tuple[agreement.State, list[agreement.Effect]]:
     """Rule 9: etcd went back or is another; nothing it agreed to before binds us, or anybody, any more."""
     generation = max(state.generation, state.view.generation if state.view else 0) + 1
-    state, effects = (
-        _lost(state, now_s, "etcd restored")
-        if state.phase in (agreement.Phase.MEMBER, agreement.Phase.DRAINING)
-        else (state, [])
-    )
+    state, effects = _lost(state, now_s, "etcd restored") if state.member else (state, [])
     state = replace(
         state,
         generation=generation,
@@ -262,6 +277,8 @@ def _lost(state: agreement.State, now_s: float, reason: str) -> tuple[agreement.
         stopped=False,
         deadline_s=float("-inf"),
         wall_deadline_s=float("-inf"),
+        transfer_s=float("-inf"),
+        wall_transfer_s=float("-inf"),
         confirmed_s=float("-inf"),
         epoch=0,
         view=None,

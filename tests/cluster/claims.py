@@ -66,6 +66,19 @@ def moves(cluster: harness.Cluster, victim: str, since_ms: float) -> list[demo_r
     return demo_report.moves_from(victim, cluster.handoffs(), since_ms=int(since_ms))
 
 
+def taken_over(
+    cluster: harness.Cluster, victim: str, sites: set[str], since_ms: int, *, within_s: float
+) -> list[demo_report.Move]:
+    """Wait until all these sites of a node were claimed by others, and asked where they had something to do."""
+
+    def all_asked() -> list[demo_report.Move]:
+        found = moves(cluster, victim, since_ms)
+        whole = sites <= {move.moved.site for move in found}
+        return found if whole and all(move.first or not move.moved.pending for move in found) else []
+
+    return cluster.until(all_asked, within_s, f"the sites of {victim} are taken over: {sorted(sites)}")
+
+
 def waited_in_full(cluster: harness.Cluster, moved: list[demo_report.Move]) -> list[float]:
     """After a claim nobody asks the site before a full delay has passed; returns the seconds from claim to request."""
     waits = []

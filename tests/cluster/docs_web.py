@@ -46,16 +46,18 @@ class Site:
     def start(self) -> str:
         return f"http://{self.docs}/"
 
-    def file(self, path: str) -> Path:
-        """Where the text of a page stands."""
-        return self.root / ("index.html" if path == "/" else path[1:])
-
 
 SITES = (
     Site("python.example", Path("/usr/share/doc/python3.11/html"), "python3.11-doc", "^/(library|reference)/"),
     Site("postgresql.example", Path("/usr/share/doc/postgresql-doc-15/html"), "postgresql-doc-15", "^/(sql|app)-"),
 )
 HOSTS = {host: site for site in SITES for host in (site.docs, site.www)}
+
+
+def file_of(url: str) -> Path:
+    """Where the text of a page of the sites stands."""
+    _, _, host, path = url.split("/", 3)
+    return HOSTS[host].root / (path or "index.html")
 
 
 class Request(msgspec.Struct, frozen=True):

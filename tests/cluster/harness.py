@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from coordinator import local, nodes, origin_log, seeding, small_web, web_demo
+from coordinator import local, nodes, origin_log, seeding, small_web
 from shared import agreement, clock, config, etcd, frontier, handoffs, keys, placement, records
 from tests.cluster import web
 
@@ -196,7 +196,7 @@ class Cluster:
 
     def read(self) -> None:
         """Take in the whole lines that the web has logged since."""
-        with (self.web.data / web_demo.LOG).open("rb") as log:
+        with (self.web.data / web.LOG).open("rb") as log:
             log.seek(self._read_bytes)
             for raw in log:
                 if not raw.endswith(b"\n"):
@@ -243,6 +243,10 @@ class Cluster:
             return {site.name: await store.look(site.name) or {} for site in self.graph.sites}
 
         return self.ask(read)
+
+    def held_by(self, node: str) -> set[str]:
+        """Sites whose record names this node as the owner."""
+        return {site for site, look in self.sites().items() if look.get("owner") == node}
 
     def ask(self, question: Callable[[frontier.Frontier], Any]) -> Any:
         """Ask the store something, over a connection of its own."""

@@ -22,16 +22,6 @@ def busiest(cluster: harness.Cluster) -> str:
     return max(owned, key=lambda node: len(owned[node]))
 
 
-def taken_over(cluster: harness.Cluster, victim: str, killed_ms: int, *, within_s: float) -> list[demo_report.Move]:
-    """Wait until every site of the victim that has something to do was asked by another node; its moves."""
-
-    def all_asked() -> list[demo_report.Move]:
-        found = claims.moves(cluster, victim, killed_ms)
-        return found if found and all(move.first or not move.moved.pending for move in found) else []
-
-    return cluster.until(all_asked, within_s, f"the sites of {victim} are taken over")
-
-
 def back(cluster: harness.Cluster, victim: str, incarnation: int) -> bool:
     member = cluster.members().get(victim)
     return member is not None and member.incarnation != incarnation
@@ -45,12 +35,13 @@ def last_fetch_is_true(cluster: harness.Cluster, move: demo_report.Move) -> None
     assert any(abs(one.wall_ms - move.moved.last_fetch_ms) < 500 for one in before[-2:]), (move.moved, before[-2:])
 
 
-def lease_is_lost_and_found(cluster: harness.Cluster, victim: str, kill_s: float) -> list[demo_report.Move]:
+def lease_is_lost_and_found(
+    cluster: harness.Cluster, victim: str, sites: set[str], kill_s: float
+) -> list[demo_report.Move]:
     """What both ways to end a lease have in common; `kill_s` is when it was."""
-    incarnation = cluster.nodes[victim]
-    assert incarnation.child.poll() is None
+    assert cluster.nodes[victim].child.poll() is None
     killed_ms = clock.wall_ms() - round((clock.boot_s() - kill_s) * 1000)
-    moved = taken_over(cluster, victim, killed_ms, within_s=12)
+    moved = claims.taken_over(cluster, victim, sites, killed_ms, within_s=12)
     for move in moved:
         claims.told_in_full(move.moved, cause="lease_lost", settled_by={"resigned", "ack"})
         if move.moved.last_fetch_ms is not None:
@@ -80,11 +71,12 @@ def test_sites_of_a_killed_lease_move_with_all_they_know_and_the_node_comes_back
         run.until(lambda: run.part_done(0.8) and run.ledger.again > 60, 40, "some pages were looked at again")
         victim = busiest(run)
         incarnation = run.members()[victim].incarnation
+        sites = run.held_by(victim)
         rates = {site: look["change_rate"] for site, look in run.sites().items()}
         kill_s = harness.now_s()
         told = json.loads(run.command("kill-lease", victim, "--rejoin", "6", "--json").stdout)
         assert told == {"node": victim, "done": True}
-        moved = lease_is_lost_and_found(run, victim, kill_s)
+        moved = lease_is_lost_and_found(run, victim, sites, kill_s)
         for move in moved:
             assert move.moved.change_rate is not None or rates[move.moved.site] is None, move.moved
         assert any(move.moved.change_rate for move in moved)
@@ -116,10 +108,11 @@ def test_a_lease_revoked_behind_our_back_is_as_a_killed_one(
         run.until(lambda: run.part_done(0.4), 40, "a part is done")
         victim = busiest(run)
         incarnation = run.members()[victim].incarnation
+        sites = run.held_by(victim)
         lease = json.loads(ctl("get", "-w", "json", run.keys.member(victim)))["kvs"][0]["lease"]
         kill_s = harness.now_s()
         ctl("lease", "revoke", f"{lease:x}")
-        moved = lease_is_lost_and_found(run, victim, kill_s)
+        moved = lease_is_lost_and_found(run, victim, sites, kill_s)
         run.until(lambda: back(run, victim, incarnation), 12, f"{victim} joins again")
         claims.finish(run)
         run.drain()
@@ -148,10 +141,11 @@ def test_a_killed_node_is_taken_over_in_time_and_only_what_was_in_flight_is_aske
         victim = slow.node
         run.nodes[victim].child.kill()
         kill_s, killed_ms = harness.now_s(), clock.wall_ms()
+        sites = run.held_by(victim)
         run.read()
         last = {one.site: one for one in run.by(victim)}
         promised_s = max(ttl_s, view_lease_s + wire_s) + 2
-        moved = taken_over(run, victim, killed_ms, within_s=promised_s + run.delay_s + SLACK_S + 2)
+        moved = claims.taken_over(run, victim, sites, killed_ms, within_s=promised_s + run.delay_s + SLACK_S + 2)
         late = []
         for move in moved:
             claims.told_in_full(move.moved, cause="lease_lost", settled_by={"time"})

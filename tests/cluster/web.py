@@ -7,17 +7,21 @@ are slow: they are logged at once and answered late, so that a request is in fli
 import argparse
 import asyncio
 import json
+import socket
+import struct
 import sys
+from collections import Counter
+from email.utils import formatdate
 from pathlib import Path
 from typing import IO
 
-from aiohttp import web
-
-from coordinator import local, nodes, small_web, web_demo
+from coordinator import local, nodes, small_web
 from shared import clock
 
 ANY_HOST = "0.0.0.0"
+LOG = "requests.jsonl"
 SLOW = "/slow/"
+LAST_DATA_RECV = 52  # of struct tcp_info: milliseconds since the kernel got the last data
 
 
 def build(*, sites: int, pages: int) -> small_web.Web:
@@ -58,33 +62,83 @@ def _site(i: int, pages: int, homes: list[str]) -> small_web.Site:
     return small_web.Site(name=name, hosts=hosts, robots=robots, pages=(home, *rest), seeded=i % 5 != 4)
 
 
-class Origins(web_demo.Origins):
-    """The demo's origins, with slow pages and with the node's name (the end of its user agent) in the log."""
+class Origins:
+    """All hosts of the web; every request is logged before it is answered."""
 
     def __init__(self, graph: small_web.Web, log: IO[str], *, slow_s: float) -> None:
-        super().__init__(graph, log)
-        self._slow_s = slow_s
+        self.slow_s = slow_s
+        self._log = log
+        self._sites = {host: site for site in graph.sites for host in site.hosts}
+        self._pages = {page.url: page for _, page in graph.pages()}
+        self._visits: Counter[str] = Counter()
 
-    async def answer(self, request: web.Request) -> web.Response:
-        boot_s, wall_ms = clock.boot_s(), clock.wall_ms()
-        host = request.host.partition(":")[0]
-        site = self._sites.get(host)
-        url = f"http://{host}{request.raw_path}"
-        response = self._respond(request, site, url) if site else web.Response(status=421)
+    def answer(self, path: str, headers: dict[str, str], *, boot_s: float, late_ms: int) -> bytes:
+        """`boot_s` is when the head was read, `late_ms` how long the kernel had had it."""
+        wall_ms = clock.wall_ms()
+        host = headers.get("host", "").partition(":")[0]
+        site, url = self._sites[host], f"http://{host}{path}"
+        self._visits[url] += 1
+        status, more, body = self._respond(site, path, url, headers.get("if-none-match"))
         line = {
             "boot_s": boot_s,
+            "late_ms": late_ms,
             "wall_ms": wall_ms,
-            "site": site.name if site else None,
+            "site": site.name,
             "url": url,
-            "status": response.status,
-            "conditional": "If-None-Match" in request.headers,
-            "node": request.headers.get("User-Agent", "").rpartition("/")[2].rstrip(")"),
+            "status": status,
+            "conditional": "if-none-match" in headers,
+            "node": headers.get("user-agent", "").rpartition("/")[2].rstrip(")"),
         }
         self._log.write(json.dumps(line) + "\n")
         self._log.flush()
-        if request.path.startswith(SLOW):
-            await asyncio.sleep(self._slow_s)
-        return response
+        fields = {"Date": formatdate(usegmt=True), "Content-Type": "text/html; charset=utf-8", **more}
+        if status != 304:
+            fields["Content-Length"] = str(len(body))
+        head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+        return f"HTTP/1.1 {status} said\r\n{head}\r\n{body}".encode()
+
+    def _respond(self, site: small_web.Site, path: str, url: str, asked: str | None) -> tuple[int, dict[str, str], str]:
+        if path == "/robots.txt":
+            return (404, {}, "") if site.robots is small_web.Robots.ABSENT else (200, {}, small_web.robots_text(site))
+        page = self._pages.get(url)
+        if page is None or page.kind is small_web.Kind.GONE:
+            return 404, {}, "gone"
+        if page.kind is small_web.Kind.MOVED:
+            return 302, {"Location": page.links[0]}, ""
+        version = self._visits[url] if page.period_s == 0 else 0
+        etag = small_web.etag(page, version)
+        more = {"ETag": etag} if page.validator is small_web.Validator.ETAG else {}
+        return (304, more, "") if asked == etag else (200, more, small_web.body(page, version))
+
+
+class Connection(asyncio.Protocol):
+    """HTTP/1.1, one GET at a time: the stamp is the first thing that is done."""
+
+    def __init__(self, origins: Origins) -> None:
+        self._origins = origins
+        self._transport: asyncio.Transport | None = None
+        self._buffer = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        boot_s = clock.boot_s()
+        assert self._transport
+        info = self._transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 64)
+        late_ms = int(struct.unpack_from("=I", info, LAST_DATA_RECV)[0])
+        self._buffer += data
+        while (end := self._buffer.find(b"\r\n\r\n")) >= 0:
+            first, *lines = self._buffer[:end].decode("latin-1").split("\r\n")
+            self._buffer = self._buffer[end + 4 :]
+            headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+            path = first.split(" ")[1]
+            answer = self._origins.answer(path, headers, boot_s=boot_s, late_ms=late_ms)
+            if path.startswith(SLOW):
+                asyncio.get_running_loop().call_later(self._origins.slow_s, self._transport.write, answer)
+            else:
+                self._transport.write(answer)
 
 
 def process(folder: Path, *, sites: int, pages: int, slow_s: float) -> local.Server:
@@ -92,21 +146,26 @@ def process(folder: Path, *, sites: int, pages: int, slow_s: float) -> local.Ser
 
     def command(port: int, _peer_port: int) -> list[str]:
         return [
-            *(sys.executable, "-P", "-m", "tests.cluster.web", f"--port={port}", f"--log={folder / web_demo.LOG}"),
+            *(sys.executable, "-P", "-m", "tests.cluster.web", f"--port={port}", f"--log={folder / LOG}"),
             *(f"--sites={sites}", f"--pages={pages}", f"--slow-s={slow_s}"),
         ]
 
-    return local.Server("web", command=command, answers=web_demo._listens, data=folder, environ=nodes.packages())
+    return local.Server("web", command=command, answers=_listens, data=folder, environ=nodes.packages())
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection((local.LOOPBACK, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 async def _serve(options: argparse.Namespace) -> None:
     with options.log.open("a") as log:
-        app = web.Application()
         origins = Origins(build(sites=options.sites, pages=options.pages), log, slow_s=options.slow_s)
-        app.router.add_route("*", "/{path:.*}", origins.answer)
-        runner = web.AppRunner(app, access_log=None, keepalive_timeout=30, shutdown_timeout=1)
-        await runner.setup()
-        await web.TCPSite(runner, ANY_HOST, options.port, backlog=512).start()
+        loop = asyncio.get_running_loop()
+        await loop.create_server(lambda: Connection(origins), ANY_HOST, options.port, backlog=512)
         await asyncio.Event().wait()
 
 
