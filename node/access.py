@@ -28,14 +28,14 @@ async def rules(now: turn.Turn, tools: turn.Tools, origin: str) -> turn.Robots |
 
 async def know_crawl_delays(now: turn.Turn, tools: turn.Tools) -> None:
     """At the first visit of a tenure: the Crawl-delays of all origins of the site, since the largest counts."""
-    if now.crawl_delays:
+    if now.held.crawl_delays:
         return
     seen = await tools.store.look(now.held.site) if now.record.last_fetch_ms else None
     for origin in (seen or {}).get("robots", {}):
         record = await tools.store.robots(now.held.site, origin)
         if record is not None:
             await _remember(now, tools, origin, record)
-    now.crawl_delays[""] = None  # looked, whatever there was
+    now.held.crawl_delays[""] = None  # looked, whatever there was
 
 
 def verdict(queued: records.QueuedUrl, known: turn.Robots, tools: turn.Tools) -> str | None:
@@ -98,7 +98,7 @@ async def _remember(now: turn.Turn, tools: turn.Tools, origin: str, record: reco
     else:
         parsed = robots.parse(record, tools.token)
     known = tools.rules[now.held.site, origin] = turn.Robots(record, parsed)
-    now.crawl_delays[origin] = parsed.crawl_delay_s
+    now.held.crawl_delays[origin] = parsed.crawl_delay_s
     while len(tools.rules) > RULES_KEPT:
         tools.rules.popitem(last=False)
     return known

@@ -22,11 +22,9 @@ from shared import (
     logs,
     membership,
     metrics,
-    placement,
     records,
     ring,
     sites,
-    urls,
 )
 
 REPORT_S = 1.0  # a node's own figures, for `status`

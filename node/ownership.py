@@ -42,7 +42,15 @@ class Held:
     stale: bool = False
     """The store may hold more than `record` says: ask again."""
     moved: bool = False
-    """The handoff entry of this tenure waits for its first request."""
+    """The site came from another tenure, and this one has made no request yet."""
+    handoff: records.Handoff | None = None
+    """The entry of that move in the handoff log; its second one comes with the first request."""
+    gained_s: float = 0.0
+    """When the view that gave the site was first seen."""
+    last_start_s: float | None = None
+    """Of this tenure's last request."""
+    crawl_delays: dict[str, float | None] = field(default_factory=dict)
+    """Seconds asked for by each origin, as far as this tenure knows."""
 
 
 @dataclass(slots=True)
@@ -109,12 +117,10 @@ class Stopped:
 class Moved:
     """A site came from another tenure: one entry of the handoff log."""
 
-    site: str
+    held: Held
     cause: records.Cause
     settled_by: records.Settled
     record: records.SiteRecord
-    tenure: int
-    ready_s: float
 
 
 Effect = ReadArcs | Claim | Ready | Abandon | Acknowledge | Stopped | Moved
@@ -241,7 +247,6 @@ class Ownership:
         if fresh:
             held.ready_s = self._first_contact(now_s, record)
             if record.owner is not None:
-                held.moved = True
                 effects.append(self._moved(held, record))
         else:
             held.ready_s = max(held.ready_s, now_s + record.due_in_s * self._slack)
@@ -414,16 +419,11 @@ class Ownership:
 
     def _moved(self, held: Held, record: records.SiteRecord) -> Moved:
         era = self.gained_in(held.site)
-        how = era.how if era else {}
         owner = record.owner or ""
-        return Moved(
-            held.site,
-            self._cause(held.site, owner),
-            how.get(owner, "time"),
-            record,
-            held.tenure,
-            held.ready_s,
-        )
+        held.moved = True
+        held.gained_s = era.seen_s if era is not None else 0.0
+        settled_by = era.how.get(owner, "time") if era is not None else "time"
+        return Moved(held, self._cause(held.site, owner), settled_by, record)
 
     def _cause(self, site: str, owner: str) -> records.Cause:
         view = self.eras[-1].placement.view

@@ -12,18 +12,16 @@ from typing import TypeVar
 import msgspec
 import tenacity
 
-from node import fetch, guard, ownership, schedule, turn, visit
+from node import chronicle, fetch, guard, ownership, schedule, turn, visit
 from shared import (
     agreement,
     clock,
     config,
     errors,
     frontier,
-    handoffs,
     logs,
     membership,
     metrics,
-    placement,
     records,
     ring,
 )
@@ -59,6 +57,7 @@ class Runner:
             delay_min_s=settings.politeness.delay_min_s,
         )
         self.due = schedule.Schedule()
+        self.chronicle = chronicle.Chronicle(self.me, store_ms=lambda wall_ms: round(wall_ms + self.store_offset_ms))
         self.visits: dict[str, asyncio.Task[None]] = {}
         self.trouble: str | None = None
         """Why the store does not answer; None while it does."""
@@ -77,12 +76,6 @@ class Runner:
         self._counts = counts
         self._claims: deque[tuple[tuple[str, ...], int]] = deque()
         self._arcs: deque[ownership.ReadArcs] = deque()
-        self._log_lines: deque[records.Handoff] = deque()
-        self._epochs: deque[tuple[placement.Placement | None, placement.Placement]] = deque()
-        self._moved: dict[str, records.Handoff] = {}
-        self._gained_s: dict[str, float] = {}
-        self._last_start: dict[str, tuple[float, int]] = {}
-        self._crawl_delays: dict[str, tuple[int, dict[str, float | None]]] = {}
         self._abandoned: dict[str, float] = {}
         self._work = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
@@ -128,7 +121,8 @@ class Runner:
                 case ownership.Stopped():
                     self._session().feed(agreement.Stopped(effect.incarnation))
                 case ownership.Moved():
-                    self._note_move(effect)
+                    self.chronicle.moved(effect)
+                    self._counts.moves.labels(effect.settled_by).inc()
         self._work.set()
 
     # -- workers
@@ -216,16 +210,11 @@ class Runner:
                 await self._answered(lambda owner=owner, others=others: self._store.wake(owner, others))  # type: ignore[misc]
 
     async def _write_log_forever(self) -> None:
-        """The handoff log, in order; nothing waits for it."""
         while not self.over:
-            if self._epochs:
-                before, after = self._epochs.popleft()
-                self._log_lines.append(await self._answered(lambda: self._summarise(before, after)))  # noqa: B023 - awaited here
-            if not self._log_lines:
+            if self.chronicle.waiting:
+                await self._answered(lambda: self.chronicle.write(self._store))
+            else:
                 await self._worked(1.0)
-                continue
-            lines = [self._log_lines.popleft() for _ in range(min(len(self._log_lines), 500))]
-            await self._answered(lambda: self._store.append_handoffs(lines))  # noqa: B023 - awaited here
 
     async def _watch_forever(self) -> None:
         """Tick the waits; end transfers when authority ends, and those on lost sites when their time is up."""
@@ -296,7 +285,7 @@ class Runner:
 
     async def _visit(self, held: ownership.Held) -> None:
         assert self.tools is not None
-        now = turn.Turn(held, self._permit(held), self._delays_of(held))
+        now = turn.Turn(held, self._permit(held))
         answer: records.Committed | None = None
         fenced = False
         try:
@@ -340,13 +329,6 @@ class Runner:
         self._counts.late_contacts.inc()
         log.error("contact.late", late_s=round(late_s, 3))
 
-    def _delays_of(self, held: ownership.Held) -> dict[str, float | None]:
-        tenure, delays = self._crawl_delays.get(held.site, (0, {}))
-        if tenure != held.tenure:
-            delays = {}
-            self._crawl_delays[held.site] = (held.tenure, delays)
-        return delays
-
     async def persist(self, held: ownership.Held, change: records.Commit) -> records.Committed:
         """Commit; while the store is away, again, as long as the site may still be committed by us."""
         held.n += 1
@@ -376,56 +358,20 @@ class Runner:
         self.requests += 1
         self._counts.body_bytes.inc(answer.body_bytes)
         self._counts.fetch_seconds.observe(answer.end_boot_s - answer.start_boot_s)
-        last = self._last_start.get(held.site)
-        if last is not None and last[1] == held.tenure and delay_ms > 0:
-            ratio = (answer.start_boot_s - last[0]) * 1000 / delay_ms
+        if held.last_start_s is not None and delay_ms > 0:
+            ratio = (answer.start_boot_s - held.last_start_s) * 1000 / delay_ms
             self._counts.gap_ratio.observe(ratio)
-            self.smallest_gap_ratio = ratio if self.smallest_gap_ratio is None else min(ratio, self.smallest_gap_ratio)
-        self._last_start[held.site] = (answer.start_boot_s, held.tenure)
+            self.smallest_gap_ratio = min(ratio, self.smallest_gap_ratio or ratio)
+        held.last_start_s = answer.start_boot_s
         if held.moved:
             held.moved = False
-            line = self._moved.pop(held.site, None)
-            if line is not None and line.epoch == held.tenure:
-                self._log_lines.append(
-                    handoffs.first_fetch(line, first_fetch_ms=round(answer.start_wall_ms + self.store_offset_ms))
-                )
-            self._counts.takeover_seconds.observe(
-                max(0.0, answer.start_boot_s - self._gained_s.pop(held.site, answer.start_boot_s))
-            )
-
-    def _note_move(self, move: ownership.Moved) -> None:
-        line = handoffs.moved(
-            move.record, epoch=move.tenure, node=self.me, cause=move.cause, settled_by=move.settled_by
-        )
-        self._moved[move.site] = line
-        era = self.owned.gained_in(move.site)
-        self._gained_s[move.site] = era.seen_s if era is not None else clock.boot_s()
-        self._log_lines.append(line)
-        self._counts.moves.labels(move.settled_by).inc()
+            self.chronicle.first_request(held, answer)
+            self._counts.takeover_seconds.observe(max(0.0, answer.start_boot_s - held.gained_s))
 
     def note_epoch(self, view: records.View, epoch: int) -> None:
-        """Our proposal became the view: its summary is ours to write."""
-        before = self.owned.placement
-        after = placement.Placement.of(view, epoch, before)
-        if before is not None and before.ring.algorithm != after.ring.algorithm:
-            before = None  # a cluster that came back with another ring: there is nothing to compare
-        self._epochs.append((before, after))
+        """Our proposal became the view."""
+        self.chronicle.agreed(self.owned.placement, view, epoch, wall_ms=time.time() * 1000)
         self._work.set()
-
-    async def _summarise(self, before: placement.Placement | None, after: placement.Placement) -> records.Handoff:
-        """One line of the handoff log for a view; reads the sites that moved and no others (P6)."""
-        arcs = ring.moved_arcs(before.ring, after.ring) if before else after.ring.arcs()
-        moved = 0
-        async for page in self._store.sites_in(ring.index_ranges(after.ring, arcs)):
-            moved += sum(1 for site in page if before is None or before.owner(site) != after.owner(site))
-        return handoffs.epoch_line(
-            before,
-            after,
-            arcs=len(arcs),
-            sites=moved,
-            node=self.me,
-            time_ms=round(time.time() * 1000 + self.store_offset_ms),
-        )
 
     # -- the store
 

@@ -56,8 +56,6 @@ class Turn:
 
     held: ownership.Held
     permit: guard.Permit
-    crawl_delays: dict[str, float | None]
-    """By origin, for this tenure; filled before the first request."""
     rest_until_s: float = 0.0
 
     @property
@@ -67,7 +65,7 @@ class Turn:
 
     def crawl_delay_s(self) -> float | None:
         """The largest of the site's origins."""
-        return max((delay for delay in self.crawl_delays.values() if delay is not None), default=None)
+        return max((delay for delay in self.held.crawl_delays.values() if delay is not None), default=None)
 
 
 async def request(

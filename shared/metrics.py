@@ -16,7 +16,17 @@ class Metrics:
     """All metrics of a node; each instance has a registry of its own, so that two never mix."""
 
     def __init__(self) -> None:
-        self.registry = registry = prometheus_client.CollectorRegistry()
+        self.registry = prometheus_client.CollectorRegistry()
+        self._of_requests()
+        self._of_ownership()
+        # Series that exist from the start read 0 instead of nothing: an alert on a rate needs that.
+        for store in STORES:
+            self.store_errors.labels(store)
+        for state in STATES:
+            self.sites.labels(state)
+
+    def _of_requests(self) -> None:
+        registry = self.registry
         self.requests = prometheus_client.Counter(
             "crawlring_requests",
             "Requests sent, by what they came to.",
@@ -39,6 +49,9 @@ class Metrics:
             buckets=_GAP_BUCKETS,
             registry=registry,
         )
+
+    def _of_ownership(self) -> None:
+        registry = self.registry
         self.takeover_seconds = prometheus_client.Histogram(
             "crawlring_takeover_seconds",
             "From the view that gave a site to its first request (P5).",
@@ -77,11 +90,6 @@ class Metrics:
         self.loop_lag_seconds = prometheus_client.Gauge(
             "crawlring_loop_lag_seconds", "How late the event loop woke at the last look.", registry=registry
         )
-        # Series that exist from the start read 0 instead of nothing: an alert on a rate needs that.
-        for store in STORES:
-            self.store_errors.labels(store)
-        for state in STATES:
-            self.sites.labels(state)
 
     def request(self, outcome: str, *, status: int | None) -> None:
         """Count one request; the status is kept as its class, so that labels stay few."""

@@ -61,6 +61,19 @@ def only_aborted_repeat(cluster: harness.Cluster) -> int:
     return len(repeats)
 
 
+def only_in_flight_repeat(cluster: harness.Cluster, victim: str, end_s: float) -> int:
+    """P3 after a node ended without a word: of each site at most the last page it had asked for, and by another."""
+    last = {one.site: one for one in cluster.by(victim, until_s=end_s)}
+    repeats = repeated(cluster)
+    for url, asked in repeats.items():
+        assert len(asked) == 2, asked
+        first, again = asked
+        assert first == last.get(first.site), f"{url} was neither in flight nor uncommitted: {asked}"
+        assert again.node != victim, asked
+        assert end_s - first.boot_s < 3, f"{url} was answered long before: {asked}"
+    return len(repeats)
+
+
 def moves(cluster: harness.Cluster, victim: str, since_ms: float) -> list[demo_report.Move]:
     """The sites that left a node, with their first requests; all must have come to a claim."""
     return demo_report.moves_from(victim, cluster.handoffs(), since_ms=int(since_ms))

@@ -269,6 +269,15 @@ class Cluster:
                     lines.append(msgspec.json.decode(raw, type=records.CrawlLine))
         return lines
 
+    def slow_in_flight(self, *, within_s: float = 0.5) -> Request:
+        """Wait until a slow page has been asked for a moment ago, and so has its answer to come."""
+
+        def found() -> list[Request]:
+            earliest_s = now_s() - within_s
+            return [one for one in self.requests if one.slow and one.boot_s > earliest_s]
+
+        return self.until(found, 30, "a slow page is in flight")[-1]
+
     def by(self, node: str, *, since_s: float = 0.0, until_s: float = float("inf")) -> list[Request]:
         """Requests of a node in a stretch of boot time."""
         return [one for one in self.requests if one.node == node and since_s <= one.boot_s < until_s]

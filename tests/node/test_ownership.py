@@ -62,7 +62,7 @@ def test_a_gained_site_waits_for_the_earlier_owners_then_a_full_delay():
     assert claim == ownership.Claim(("x.example",), 10)
     effects = me.claimed(6.0, "x.example", 10, answer("x.example", owned_by="b"))
     (moved,) = of(effects, ownership.Moved)
-    assert (moved.settled_by, moved.tenure) == ("ack", 10)
+    assert (moved.settled_by, moved.held.tenure) == ("ack", 10)
     (ready,) = of(effects, ownership.Ready)
     assert ready.at_s == pytest.approx(6.0 + DELAY_S * agreement.SLACK)
     assert me.start(ready.at_s - 0.001, "x.example") is None
