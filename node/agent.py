@@ -73,7 +73,7 @@ class Agent:
             await self._crawl(address)
         except asyncio.CancelledError:
             log.warning("node.stopped", drained=False)
-            return 1
+            return 0 if self.session is None else 1  # before it had joined there was nothing to drain
         finally:
             await server.close()
         log.info("node.left")
@@ -128,6 +128,7 @@ class Agent:
         except* errors.CrawlError as refusals:
             raise refusals.exceptions[0] from None
         with contextlib.suppress(errors.StoreUnavailable):
+            await work.chronicle.write(work.store)
             await self._report(work, "left")
 
     # -- parts

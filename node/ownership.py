@@ -168,6 +168,14 @@ class Ownership:
             first = era
         return first
 
+    def idle(self) -> list[str]:
+        """Sites at rest with nothing to do, as far as this node knows."""
+        return [
+            held.site
+            for held in self.sites.values()
+            if held.phase is Phase.RESTING and held.record is not None and not held.record.head
+        ]
+
     def unclaimed(self) -> int:
         return sum(1 for held in self.sites.values() if held.phase in (Phase.WAITING, Phase.CLAIMING))
 
@@ -251,30 +259,11 @@ class Ownership:
         else:
             held.ready_s = max(held.ready_s, now_s + record.due_in_s * self._slack)
         held.record = record
+        if held.stale:
+            # Something was queued while the answer was on its way.
+            held.stale, held.phase = False, Phase.CLAIMING
+            return [*effects, Claim((site,), 0)]
         return effects + self._next(now_s, held)
-
-    def unanswered(self, sites: Iterable[str]) -> list[Effect]:
-        """The store did not answer these claims: ask again."""
-        for site in sites:
-            held = self.sites.get(site)
-            if held is None or held.phase is not Phase.CLAIMING:
-                continue
-            if held.tenure:
-                held.phase, held.stale = Phase.RESTING, True
-            else:
-                held.phase = Phase.WAITING
-                self._waiting.add(site)
-        return []
-
-    def retried(self) -> list[Effect]:
-        """The store is back: claim what is cleared, read again what may have changed."""
-        stale = [held for held in self.sites.values() if held.stale and held.phase is Phase.RESTING]
-        for held in stale:
-            held.phase, held.stale = Phase.CLAIMING, False
-        effects = self._claim_cleared()
-        if stale:
-            effects.append(Claim(tuple(held.site for held in stale), 0))
-        return effects
 
     def start(self, now_s: float, site: str) -> Held | None:
         """Begin a visit if the site is ours, at rest, due and has something to do."""

@@ -30,7 +30,8 @@ CLAIMS_PER_CALL = 128  # one trip to the store; a gain of many sites is claimed 
 RETRY_MIN_S, RETRY_MAX_S = 0.1, 2.0  # between tries of a store that is away
 INBOX_S = 0.2  # between looks into the inbox
 INBOX_MAX = 1_000
-READ_AGAIN_S = 60.0  # every owner reads its own arcs again: whatever hint was lost, nothing stays asleep
+READ_AGAIN_S = 60.0  # every owner reads its own arcs again: whatever hint was lost, no site stays unknown
+ASK_IDLE_S = 300.0  # idle sites are read again too, more seldom: they are many, and a hint is seldom lost
 WATCH_S = 0.05  # how soon lost authority ends transfers in flight
 
 T = TypeVar("T")
@@ -70,7 +71,7 @@ class Runner:
         self.store_offset_ms = 0.0
         """Store's TIME less this machine's wall clock."""
         self._round_trip_ms = 0.0
-        self._store = store
+        self.store = store
         self._fetcher = fetcher
         self._session = session
         self._counts = counts
@@ -163,11 +164,11 @@ class Runner:
                 self.apply(self.owned.claimed(now_s, site, tenure, record))
 
     async def _ask_claim(self, sites: list[str], tenure: int) -> list[records.SiteRecord | None]:
-        return await self._store.claim(sites, self.me, tenure, delay_s=self.settings.politeness.delay_min_s)
+        return await self.store.claim(sites, self.me, tenure, delay_s=self.settings.politeness.delay_min_s)
 
     async def _read_arcs_forever(self) -> None:
         """Gained arcs at once, all of ours now and then."""
-        next_s = clock.boot_s() + READ_AGAIN_S
+        next_s, idle_s = clock.boot_s() + READ_AGAIN_S, clock.boot_s() + ASK_IDLE_S
         while not self.over:
             held = self.owned.placement
             if self._arcs:
@@ -177,6 +178,9 @@ class Runner:
                 arcs = tuple(arc for arc in held.ring.arcs() if arc.target == self.me)
                 overridden = tuple(site for site, node in held.view.overrides.items() if node == self.me)
                 next_s = clock.boot_s() + READ_AGAIN_S
+                if clock.boot_s() >= idle_s:
+                    idle_s = clock.boot_s() + ASK_IDLE_S
+                    self.apply(self.owned.found(self.owned.idle()))
             else:
                 await self._worked(1.0)
                 continue
@@ -187,7 +191,7 @@ class Runner:
     async def _read_arcs(self, circle: ring.Ring, arcs: tuple[ring.Arc, ...], overridden: tuple[str, ...]) -> None:
         self.arc_reads += 1
         self._find(site for site in overridden if site not in self.owned.sites)
-        async for page in self._store.sites_in(ring.index_ranges(circle, arcs)):
+        async for page in self.store.sites_in(ring.index_ranges(circle, arcs)):
             self._find(site for site in page if site not in self.owned.sites)
 
     def _find(self, sites: Iterable[str]) -> None:
@@ -198,7 +202,7 @@ class Runner:
             await asyncio.sleep(INBOX_S)
             if self.owned.placement is None:
                 continue
-            sites = await self._answered(lambda: self._store.inbox(self.me, at_most=INBOX_MAX))
+            sites = await self._answered(lambda: self.store.inbox(self.me, at_most=INBOX_MAX))
             mine = [site for site in sites if self.owned.owner_of(site) == self.me]
             elsewhere: dict[str, list[str]] = {}
             for site in sites:
@@ -207,12 +211,12 @@ class Runner:
                     elsewhere.setdefault(owner, []).append(site)
             self.apply(self.owned.found(mine))
             for owner, others in elsewhere.items():
-                await self._answered(lambda owner=owner, others=others: self._store.wake(owner, others))  # type: ignore[misc]
+                await self._answered(lambda owner=owner, others=others: self.store.wake(owner, others))  # type: ignore[misc]
 
     async def _write_log_forever(self) -> None:
         while not self.over:
             if self.chronicle.waiting:
-                await self._answered(lambda: self.chronicle.write(self._store))
+                await self._answered(lambda: self.chronicle.write(self.store))
             else:
                 await self._worked(1.0)
 
@@ -340,7 +344,7 @@ class Runner:
         ):
             with attempt:
                 try:
-                    answer = await self._store.commit(
+                    answer = await self.store.commit(
                         held.site, self.me, held.tenure, held.n, _aged(change, clock.boot_s() - began_s)
                     )
                 except errors.StoreUnavailable as error:
@@ -400,12 +404,12 @@ class Runner:
         if self.trouble is not None:
             log.info("store.back")
             self.trouble = None
-            self.apply(self.owned.retried())
+            self._work.set()
 
     async def measure_clock(self) -> None:
         """The store's TIME against ours: what a log needs to compare moments of two machines."""
         before_ms = time.time() * 1000
-        store_ms = await self._store.ping()
+        store_ms = await self.store.ping()
         after_ms = time.time() * 1000
         self.store_offset_ms = store_ms - (before_ms + after_ms) / 2
         self._round_trip_ms = after_ms - before_ms

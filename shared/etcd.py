@@ -31,7 +31,6 @@ CHANNEL = (
     ("grpc.keepalive_time_ms", 10_000),  # etcd says goodbye to a client that pings more often than every 5 s
     ("grpc.http2.ping_timeout_ms", 3_000),  # only this closes a connection whose other end is frozen
 )
-PAGE_MAX = 10_000  # keys of one cluster: members, beats and overrides
 CHAIN_MAX = 64  # views read back before a node that slept through more of them starts afresh
 UNKNOWN_LEASE = grpc.StatusCode.NOT_FOUND
 
@@ -52,7 +51,7 @@ class Etcd:
 
     def look(self, names: keys.EtcdKeys) -> agreement.Snapshot:
         """The whole prefix in one linearizable read."""
-        request = etcdrpc.RangeRequest(key=names.prefix.encode(), range_end=_end(names.prefix), limit=PAGE_MAX)
+        request = etcdrpc.RangeRequest(key=names.prefix.encode(), range_end=_end(names.prefix))
         return _snapshot(names, self._range(request))
 
     def chain(

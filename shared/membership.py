@@ -106,9 +106,9 @@ class Session:
         watcher.start()
         try:
             while self.state.phase is not agreement.Phase.LEFT:
-                self.feed(agreement.Tick())
                 if self._fault is not None:
                     raise self._fault
+                self.feed(agreement.Tick())
                 try:
                     async with asyncio.timeout(TICK_S):
                         await self._wake.wait()

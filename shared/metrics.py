@@ -5,7 +5,7 @@ from typing import Final
 import prometheus_client
 
 OUTCOMES: Final = ("fetched", "not_modified", "redirected", "refused", "failed")
-STATES: Final = ("ready", "waiting", "gaining", "in_flight", "idle", "paused")
+STATES: Final = ("waiting", "claiming", "resting", "visiting")
 STORES: Final = ("etcd", "redis")
 _GAP_BUCKETS: Final = (0.5, 0.9, 0.99, 1.0, 1.01, 1.05, 1.1, 1.25, 1.5, 2.0, 5.0, 10.0, 100.0)
 _TAKEOVER_BUCKETS: Final = (0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 12.5, 15.0, 20.0, 30.0, 60.0, 300.0)

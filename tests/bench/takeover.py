@@ -30,7 +30,7 @@ from shared import clock, config, etcd, keys
 from tests.bench import endless_web
 
 NODES = ("n1", "n2", "n3")
-AGENT = "crawlring-takeover"
+AGENT = "crawlring-takeover/1.0"
 CLUSTER = "takeover"
 DELAY_S = 1.0
 SITES = 60
@@ -56,7 +56,7 @@ class Line(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def node(self) -> str:
-        return self.agent.removeprefix(f"{AGENT}-").partition("/")[0]
+        return self.agent.rpartition("; ")[2].rstrip(")")
 
 
 @dataclass(slots=True)
@@ -135,7 +135,8 @@ class Bench:
         deadline_s = time.monotonic() + limit_s
         while not condition():
             if time.monotonic() > deadline_s:
-                raise SystemExit(f"after {limit_s:.0f} s: still waiting for {what}")
+                ends = [f"{end.node} {end.how}" for crew in self.crews.values() for end in crew.ended()]
+                raise SystemExit(f"after {limit_s:.0f} s: still waiting for {what}; ended: {', '.join(ends) or 'none'}")
             time.sleep(LOOK_S)
             self.ledger.read()
 
@@ -187,7 +188,7 @@ def _place(node: str, where: up.Stores, origin: local.Server, data: Path) -> nod
         out=data / "out",
         logs=data / "logs",
         arguments=(
-            f"--user-agent={AGENT}-{node}/1.0 (+https://localhost/takeover)",
+            f"--user-agent={AGENT} (+https://localhost/takeover; {node})",
             f"--delay={DELAY_S}",
             f"--connect-to={origin.address}",
         ),

@@ -323,11 +323,11 @@ def _gaps(site: str, requests: list[docs_web.Request], delay_s: float) -> Verdic
 
 
 def _owners(stage: Stage, site: str, requests: list[docs_web.Request], loss: Loss) -> Verdict:
-    """Runs of requests by one node, in the order of the handoff log; the lost lease's site must have moved."""
+    """Runs of requests by one node, each begun by a move in the handoff log; the lost lease's site must have moved."""
     runs = [(node, len(list(run))) for node, run in itertools.groupby(requests, node_of)]
     lines = _command(stage, "handoffs", "--site", site, "--json").stdout.splitlines()
     moves = iter([line["to"] for raw in lines if (line := json.loads(raw))["kind"] == "moved"])
-    in_order = all(node in moves for node, _ in runs)  # `in` takes from the iterator what it has passed
+    in_order = all(node in moves for node, _ in runs[1:])  # `in` takes from the iterator what it has passed
     moved = site != loss.site or any(
         before == loss.node != after for (before, _), (after, _) in itertools.pairwise(runs)
     )

@@ -60,8 +60,6 @@ class Node:
     id: str
     child: local.Child
     address: str
-    prefix: Sequence[str] = ()
-    """What a command needs in front to reach its address."""
 
     def ready(self) -> tuple[int, str]:
         """(status, reason) of /readyz; (0, why) where nothing answers."""
@@ -92,6 +90,7 @@ class Cluster:
     environ: Mapping[str, str]
     options: Sequence[str]
     nodes: dict[str, Node] = field(default_factory=dict)
+    started: list[local.Child] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
     _read_bytes: int = 0
 
@@ -134,6 +133,7 @@ class Cluster:
             log=place.logs / f"{node}.log",
             environ=nodes.node_environ(place),
         )
+        self.started.append(child)
         self.nodes[node] = Node(node, child, address)
         return self.nodes[node]
 
@@ -308,8 +308,8 @@ def running(
     try:
         yield cluster
     finally:
-        for node in cluster.nodes.values():
-            node.child.kill()
+        for child in cluster.started:
+            child.kill()
         server.kill()
 
 

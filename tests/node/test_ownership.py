@@ -199,13 +199,16 @@ def test_a_refresh_keeps_the_running_number_and_a_claim_under_another_tenure_is_
         me.claimed(6.0, SITES[0], 11, answer(SITES[0]))
 
 
-def test_claims_that_the_store_did_not_answer_are_asked_again():
+def test_what_was_queued_while_a_claim_was_on_its_way_is_read_again():
+    """A hint that comes between the store's answer and its arrival must not be lost with it."""
     me = owner()
     me.adopted(0.0, adopt((10, view({"a": (1, 1.0)})), whole=False))
     me.found(["x.example"])
     me.settled(1.0, agreement.Settle(10, {}))
-    me.unanswered(["x.example"])
-    assert of(me.retried(), ownership.Claim) == [ownership.Claim(("x.example",), 10)]
+    me.found(["x.example"])
+    effects = me.claimed(2.0, "x.example", 10, answer("x.example"))
+    assert of(effects, ownership.Claim) == [ownership.Claim(("x.example",), 0)]
+    assert of(me.claimed(3.0, "x.example", 10, answer("x.example")), ownership.Claim) == []
 
 
 def test_a_late_answer_for_a_site_that_has_moved_on_changes_nothing():

@@ -43,26 +43,27 @@ def test_every_site_is_visited_again_once_the_trouble_ends():
 # Each weakening of the rules below must be caught: a simulation that passes them all would prove nothing.
 
 
-def violations(setting: str, seeds: range) -> int:
-    return sum(1 for seed in seeds if world.World(seed, world.SETTINGS[setting]).run(UNTIL_S))
+def caught(*settings: str, seeds: int = 80) -> bool:
+    """Does any run show a gap that is too short? The first one that does ends the search."""
+    return any(world.World(seed, world.SETTINGS[name]).run(UNTIL_S) for seed in range(seeds) for name in settings)
 
 
 def test_no_wait_for_silent_owners_is_caught(monkeypatch):
     """Without VL + G a silent owner is overtaken (rule 6)."""
     monkeypatch.setattr(agreement.Settings, "silence_s", property(lambda _: 0.0))
-    assert violations("strike", range(10))
+    assert caught("strike")
 
 
 def test_no_view_lease_is_caught(monkeypatch):
     """With G alone, authority of the earlier owner outlives the wait (rules 3 and 6)."""
     monkeypatch.setattr(agreement.Settings, "silence_s", property(lambda self: self.wire_s))
-    assert violations("late", range(15))
+    assert caught("late")
 
 
 def test_no_full_delay_is_caught(monkeypatch):
     """An owner that starts as soon as the others are past comes too close to their last request (rule 6)."""
     monkeypatch.setattr(ownership.Ownership, "_first_contact", lambda _self, now_s, _record: now_s)
-    assert violations("calm", range(15))
+    assert caught("calm")
 
 
 def test_an_ack_before_the_stop_is_caught(monkeypatch):
@@ -79,7 +80,7 @@ def test_an_ack_before_the_stop_is_caught(monkeypatch):
         return [ownership.Acknowledge(epoch)]
 
     monkeypatch.setattr(ownership.Ownership, "_acknowledge", at_once)
-    assert violations("calm", range(15))
+    assert caught("calm")
 
 
 def test_views_without_elders_are_caught(monkeypatch):
@@ -90,4 +91,4 @@ def test_views_without_elders_are_caught(monkeypatch):
         return whole(state, snapshot, ())
 
     monkeypatch.setattr(views, "_wanted", without)
-    assert violations("strike", range(1)), "seed 0 has shown it"
+    assert caught("strike", "calm")
