@@ -59,6 +59,10 @@ async def ask(now: turn.Turn, tools: turn.Tools, origin: str) -> records.Commit 
     previous = await tools.store.robots(now.held.site, origin)
     url = f"{origin}/robots.txt"
     answer = await _request(now, tools, url)
+    if isinstance(answer.outcome, records.Refused):
+        # Not silent but out of bounds (a private address, another protocol's port), and so are all its pages.
+        barred = [(one, answer.outcome.reason) for one in now.record.head if urls.origin_of(one.url) == origin]
+        return outcomes.unpaced(now, outcomes.of_refusals(tools.settings, barred))
     for _ in range(HOPS_MAX):
         target = _target(answer.outcome, url, now, tools)
         if target is None:

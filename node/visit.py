@@ -8,6 +8,7 @@ import asyncio
 import dataclasses
 from collections.abc import Iterable
 
+import tenacity
 import xxhash
 
 from node import access, fetch, links, outcomes, revisit, turn
@@ -15,6 +16,7 @@ from node.sinks import jsonl
 from shared import clock, errors, records, urls
 
 PARSE_OFF_LOOP_BYTES = 64 * 1024  # larger pages are parsed in a thread
+OFFER_AGAIN_MIN_S, OFFER_AGAIN_MAX_S = 0.1, 2.0  # between tries of a store that is away
 OFFERS_KEPT = 200_000  # digests of offers that were answered: links that every page repeats do not travel again
 
 
@@ -120,7 +122,15 @@ async def _offer(found: Iterable[str], tools: turn.Tools) -> None:
         digests.append(digest)
     if not offers:
         return
-    answers = await tools.store.offer(offers, owner_of=tools.owner_of, pages_max=limits.pages_per_site_max)
+    # The page is here: while the store is away, waiting costs its site less than another fetch (P3).
+    async for attempt in tenacity.AsyncRetrying(
+        wait=tenacity.wait_exponential_jitter(
+            multiplier=OFFER_AGAIN_MIN_S, max=OFFER_AGAIN_MAX_S, jitter=OFFER_AGAIN_MIN_S
+        ),
+        retry=tenacity.retry_if_exception_type(errors.StoreUnavailable),
+    ):
+        with attempt:
+            answers = await tools.store.offer(offers, owner_of=tools.owner_of, pages_max=limits.pages_per_site_max)
     for verdict in answers:
         tools.counts.links.labels(verdict).inc()
     tools.offered.update(dict.fromkeys(digests))

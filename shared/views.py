@@ -69,10 +69,11 @@ def _ticked(state: agreement.State, now_s: float) -> tuple[agreement.State, list
     if state.phase is agreement.Phase.LEFT:
         return state, effects
     look_every = state.settings.hurry_s if _hurried(state) else state.settings.look_s
-    if now_s >= state.next_look_s:
+    # What is due while its like is unanswered stays due: a hint or an ack must not wait for the next round (P5).
+    if now_s >= state.next_look_s and agreement.Look.kind not in state.busy:
         state = _call(replace(state, next_look_s=now_s + look_every), agreement.Look(), effects)
     if state.member:
-        if now_s >= state.next_confirm_s and state.view is not None:
+        if now_s >= state.next_confirm_s and state.view is not None and agreement.Confirm.kind not in state.busy:
             state = replace(state, next_confirm_s=now_s + state.settings.confirm_s)
             state = _call(state, agreement.Confirm(state.epoch, state.applied), effects)
         # Rule 1: a node whose confirms are not answered stops keeping its lease alive, so that others take over.
@@ -194,6 +195,9 @@ def _looked(
     if snapshot.epoch == state.epoch:
         state, judged = _judge(state, snapshot, now_s)
         effects += judged
+    if _hurried(state):
+        # This look was sent when there was no hurry, and no hint need follow it: beats are not watched.
+        state = replace(state, next_look_s=min(state.next_look_s, now_s + state.settings.hurry_s))
     return state, effects
 
 

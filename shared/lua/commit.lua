@@ -26,14 +26,15 @@ local function lengthen_due()
 end
 
 -- P4: an earlier tenure may only make the site wait longer. `carried_ms` is the delay it knew of; the owner may not
--- go below it until it has read robots.txt itself, which is where a longer delay comes from.
+-- go below it until it has read robots.txt itself, which is where a longer delay comes from. One fetch that took long
+-- (a node that was frozen meanwhile measures hours) is no rule of the site: it counts once, as the owner's own does.
 if asked.tenure < stored or (asked.tenure == stored and not held) then
   lengthen_due()
   if asked.delay_ms > number('delay_ms') then
     put('delay_ms', asked.delay_ms)
     put('delay_term', asked.delay_term)
   end
-  if asked.delay_ms > number('carried_ms') then put('carried_ms', asked.delay_ms) end
+  if asked.delay_term ~= 'duration' and asked.delay_ms > number('carried_ms') then put('carried_ms', asked.delay_ms) end
   save()
   return {'FENCED'}
 end
@@ -54,10 +55,12 @@ end
 put('n', asked.n)
 
 -- An owner may lower its site's delay again (a Crawl-delay withdrawn), but not what it cannot have known.
-lengthen_due()
 if #asked.robots > 0 then put('carried_ms', 0) end
 local floor = number('carried_ms')
 if forgotten then floor = math.max(floor, number('delay_ms')) end
+-- P1: the delay that the record holds from here on is owed after a request, whatever the owner worked out.
+if asked.fetched_ms_ago >= 0 then asked.due_in_ms = math.max(asked.due_in_ms, floor) end
+lengthen_due()
 put('delay_ms', math.max(asked.delay_ms, floor))
 if asked.delay_ms >= floor then put('delay_term', asked.delay_term) end
 

@@ -154,14 +154,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--runs", type=int, default=10, metavar="N", help="of each cause (default 10)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the moments chosen (default 1)")
+    parser.add_argument("--only", choices=list(CAUSES), help="one way to go (default: all)")
     args = parser.parse_args(argv)
+    causes = [args.only] if args.only else list(CAUSES)
     print(f"machine: {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, Python {platform.python_version()}")
     print(
         f"{len(NODES)} nodes, {SITES} sites, delay {DELAY_S:g} s, TTL {MEMBER.lease_ttl_s} s, VL {MEMBER.view_lease_s:g} s"
     )
     with tempfile.TemporaryDirectory(prefix="crawlring-takeover-") as temporary, ExitStack() as stack:
         bench = _started(Path(temporary), stack)
-        runs = list(_runs(bench, args.runs, random.Random(args.seed)))
+        runs = list(_runs(bench, causes, args.runs, random.Random(args.seed)))
     return _told(runs, bench.ledger)
 
 
@@ -195,9 +197,9 @@ def _place(node: str, where: up.Stores, origin: local.Server, data: Path) -> nod
     )
 
 
-def _runs(bench: Bench, count: int, rng: random.Random) -> Iterator[Run]:
+def _runs(bench: Bench, causes: Sequence[str], count: int, rng: random.Random) -> Iterator[Run]:
     """The causes in turn, and the nodes in turn, at moments that fall anywhere between two confirms."""
-    turns = [(cause, NODES[number % len(NODES)]) for number in range(count) for cause in CAUSES]
+    turns = [(cause, NODES[number % len(NODES)]) for number in range(count) for cause in causes]
     for cause, node in turns:
         bench.until("the sites to be where they belong", SETTLE_S, bench.settled)
         time.sleep(rng.random() * MEMBER.confirm_s)
@@ -255,6 +257,8 @@ def _told(runs: Sequence[Run], ledger: Ledger) -> int:
     print(f"{'':<23}" + f"{'median  worst':>16}" * 3)
     for cause, bound_s in CAUSES.items():
         some = [run for run in runs if run.cause == cause]
+        if not some:
+            continue
         columns = list(zip(*(run.figures for run in some), strict=True))
         over = sum(time_s > bound_s for run in some for time_s in run.times_s)
         moved = sum(run.sites for run in some)

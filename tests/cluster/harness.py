@@ -13,7 +13,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -177,7 +177,7 @@ class Cluster:
 
     # -- questions
 
-    def until(self, condition: Callable[[], Found], within_s: float, what: str) -> Found:
+    def until(self, condition: Callable[[], Found | None], within_s: float, what: str) -> Found:
         """Wait for a condition, reading the web's log meanwhile; its first true answer is returned."""
         deadline = time.monotonic() + within_s
         while True:
@@ -248,10 +248,10 @@ class Cluster:
         """Sites whose record names this node as the owner."""
         return {site for site, look in self.sites().items() if look.get("owner") == node}
 
-    def ask(self, question: Callable[[frontier.Frontier], Any]) -> Any:
+    def ask(self, question: Callable[[frontier.Frontier], Coroutine[Any, Any, Found]]) -> Found:
         """Ask the store something, over a connection of its own."""
 
-        async def asked() -> Any:
+        async def asked() -> Found:
             store = await frontier.Frontier.open(self.redis, self.name)
             try:
                 return await question(store)
@@ -262,12 +262,12 @@ class Cluster:
 
     def crawl_lines(self) -> list[records.CrawlLine]:
         """What the nodes themselves logged; the unfinished last line of a killed node is left out."""
-        lines = []
-        for path in (self.folder / "out").glob("crawl-*.jsonl"):
-            for raw in path.read_bytes().splitlines(keepends=True):
-                if raw.endswith(b"\n"):
-                    lines.append(msgspec.json.decode(raw, type=records.CrawlLine))
-        return lines
+        raws = [
+            raw
+            for path in (self.folder / "out").glob("crawl-*.jsonl")
+            for raw in path.read_bytes().splitlines(keepends=True)
+        ]
+        return [msgspec.json.decode(raw, type=records.CrawlLine) for raw in raws if raw.endswith(b"\n")]
 
     def slow_in_flight(self, *, within_s: float = 0.5) -> Request:
         """Wait until a slow page has been asked for a moment ago, and so has its answer to come."""

@@ -30,7 +30,20 @@ class Machine:
         """Drop all that goes to this port of the gate, and all that comes from it; silently, as a broken switch."""
         for chain, to_it in (("OUTPUT", ("-d", self.gate, "--dport")), ("INPUT", ("-s", self.gate, "--sport"))):
             side, address, which = to_it
-            _run(*self.prefix, _program("iptables"), "-A", chain, "-p", "tcp", side, address, which, str(port), "-j", "DROP")
+            _run(
+                *self.prefix,
+                _program("iptables"),
+                "-A",
+                chain,
+                "-p",
+                "tcp",
+                side,
+                address,
+                which,
+                str(port),
+                "-j",
+                "DROP",
+            )
 
     def heal(self) -> None:
         _run(*self.prefix, _program("iptables"), "-F")

@@ -46,6 +46,37 @@ def test_a_join_and_a_drain_move_sites_with_no_page_asked_twice(
         print(f"{len(joined)} sites joined away, {len(moved)} drained away in {took_s:.1f} s, smallest gap {ratio:.3f}")
 
 
+def test_a_transfer_that_outlives_its_time_is_cut_short_logged_and_made_again(
+    tmp_path: Path, etcd: str, valkey: str, cluster: str
+) -> None:
+    """A lost site's request may finish within `stop_s`; beyond that it is reset, and the audit counts it (P3)."""
+    stop_s = 1.0
+    with harness.running(
+        tmp_path,
+        etcd=etcd,
+        redis=valkey,
+        name=cluster,
+        sites=9,
+        pages=4,
+        slow_s=4.0,
+        environ={**harness.QUICK, "CRAWLRING_MEMBERSHIP__STOP_S": str(stop_s)},
+    ) as run:
+        run.start_all("n1", "n2")
+        run.seed()
+        slow = run.slow_in_flight()
+        began_s = harness.now_s()
+        run.drain(slow.node)
+        took_s = harness.now_s() - began_s
+        assert stop_s <= took_s < 4.0 - 0.5, "it neither gave up at once nor waited for the end"
+        claims.finish(run)
+        run.drain()
+        assert slow.url in claims.repeated(run)
+        cut = claims.only_aborted_repeat(run)
+        ratio = claims.gaps_kept(run)
+        assert claims.audited(run).repeats == cut
+        print(f"left in {took_s:.1f} s (stop_s {stop_s:g}), {cut} cut short, smallest gap {ratio:.3f}")
+
+
 def test_a_frozen_node_is_left_its_time_and_wakes_without_authority(
     tmp_path: Path, etcd: str, valkey: str, cluster: str
 ) -> None:

@@ -131,6 +131,34 @@ def test_a_newer_view_ends_authority_until_it_is_confirmed():
     assert agreement.Confirm(50, 0) in confirm, "the beat still names what was applied before"
 
 
+def test_a_look_that_finds_a_new_view_is_followed_by_another_soon():
+    """Or the acks that came meanwhile would be seen a second later (P5)."""
+    story = member(now=0.0, others={"b": B})
+    settled = {A: beat(31, "a", 30), B: beat(32, "b", 30)}
+    story.look(snapshot(32, members={"a": A, "b": B}, at=story.agreed, beats=settled), 1.0)
+    assert agreement.Look() in story.feed(agreement.Tick(), 2.0), "nothing is awaited: the next look is a second away"
+    newer = (50, view({"a": (A, 1.0)}, previous=30, elders=(("a", A), ("b", B))))
+    story.look(snapshot(50, members={"a": A}, at=newer, beats=settled), 2.01)
+    assert agreement.Look() not in story.feed(agreement.Tick(), 2.05)
+    assert agreement.Look() in story.feed(agreement.Tick(), 2.12)
+
+
+def test_what_falls_due_while_its_like_is_unanswered_follows_the_answer_at_once():
+    """An ack a second late would be a takeover a second late (P5)."""
+    story = member(now=0.0)
+    assert agreement.Confirm(30, 0) in story.feed(agreement.Tick(), 1.0)
+    story.feed(agreement.Applied(30), 1.01)
+    story.feed(agreement.Tick(), 1.02)
+    story.feed(agreement.Confirmed(A, 30, sent_s=1.0, sent_wall_s=1.0), 1.03)
+    assert agreement.Confirm(30, 30) in story.feed(agreement.Tick(), 1.05)
+
+    story.feed(agreement.Hint(), 1.1)
+    assert story.of(agreement.Look), "one is on its way, sent before the hint"
+    assert agreement.Look() not in story.feed(agreement.Tick(), 1.11)
+    story.look(snapshot(31, members={"a": A}, at=story.agreed), 1.12)
+    assert agreement.Look() in story.feed(agreement.Tick(), 1.15)
+
+
 def test_views_that_were_missed_are_read_from_history_or_nothing_is_kept():
     story = member(now=0.0, others={"b": B})
     missed = (40, view({"a": (A, 1.0)}, previous=30))

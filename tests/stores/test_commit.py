@@ -157,11 +157,23 @@ async def test_a_delay_carried_over_stands_until_the_owner_has_read_robots_itsel
     await shapes.claimed(desk, "n2", 2)
     with pytest.raises(errors.StaleEpoch):
         await desk.commit(shapes.SITE, "n1", 1, 1, shapes.done(delay_s=9.0, delay_term="crawl_delay"))
-    kept = await desk.commit(shapes.SITE, "n2", 2, 1, shapes.done(record.head[0]))
+    kept = await desk.commit(shapes.SITE, "n2", 2, 1, shapes.done(record.head[0], fetched_ms_ago=0))
     assert (kept.record.delay_s, kept.record.delay_term) == (9.0, "crawl_delay")
+    assert kept.record.due_in_s == 9.0, "and it is owed, although the owner asked for less"
     read = shapes.done(robots=(("https://example.com", records.RobotsRecord(verdict="allow")),))
     own = await desk.commit(shapes.SITE, "n2", 2, 2, read)
     assert (own.record.delay_s, own.record.delay_term) == (2.0, "minimum")
+
+
+async def test_one_long_fetch_of_an_earlier_tenure_counts_once(desk: frontier.Frontier) -> None:
+    record = await site_of(desk)
+    await shapes.claimed(desk, "n2", 2)
+    slow = shapes.done(due_in_s=9.0, due_term="duration", delay_s=9.0, delay_term="duration")
+    with pytest.raises(errors.StaleEpoch):
+        await desk.commit(shapes.SITE, "n1", 1, 1, slow)
+    first = await desk.commit(shapes.SITE, "n2", 2, 1, shapes.done(record.head[0]))
+    assert 8 < first.record.due_in_s <= 9
+    assert (first.record.delay_s, first.record.delay_term) == (2.0, "minimum")
 
 
 async def test_an_owner_may_lower_its_delay_but_no_due_ever_moves_back(desk: frontier.Frontier) -> None:
