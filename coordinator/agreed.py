@@ -3,7 +3,9 @@
 import contextlib
 from typing import NamedTuple
 
-from shared import agreement, config, errors, etcd, keys, placement, ring, sites, urls
+from shared import agreement, config, errors, etcd, keys, membership, placement, ring, sites
+
+PLACING = ("ring", "canonical form", "sites")  # the parts of the fingerprint that decide owners
 
 
 class Rules(NamedTuple):
@@ -31,12 +33,9 @@ def rules(settings: config.Config) -> Rules:
     snapshot = look(settings)
     if snapshot.view is None:
         return Rules(rule, snapshot, None)
-    ours = {
-        "ring": f"{settings.ring.algorithm}/{settings.ring.vnodes}",
-        "canonical form": str(urls.FORM_VERSION),
-        "sites": rule.digest,
-    }
-    for part, value in ours.items():
+    ours = membership.fingerprint(settings, sites_digest=rule.digest)
+    for part in PLACING:
+        value = ours[part]
         theirs = snapshot.view.fingerprint.get(part)
         if theirs != value:
             raise errors.FingerprintMismatch(

@@ -100,7 +100,7 @@ class Seeder:
         limits = self._settings.limits
         if not _is_utf8(text):
             raise errors.InvalidUrl("not UTF-8")  # nobody can say which characters were meant
-        canonical = urls.canonical(text)
+        canonical = urls.canonical(text, drop_params=frozenset(self._settings.sites.drop_params))
         refusal = urls.refusal(
             canonical,
             url_bytes_max=limits.url_bytes_max,

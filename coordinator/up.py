@@ -56,7 +56,9 @@ def run(args: argparse.Namespace) -> int:
     config.require_user_agent(chosen)
     seeds = _read_seeds(args.seeds)
     data = args.data.resolve()
-    with local.lock(data), stores(data, etcd=args.etcd, redis=args.redis, settings=chosen) as where:
+    etcd = given(args.etcd, chosen.etcd, usual=config.Config().etcd)
+    redis = given(args.redis, chosen.redis, usual=config.Config().redis)
+    with local.lock(data), stores(data, etcd=etcd, redis=redis, settings=chosen) as where:
         place = nodes.Place(
             etcd=where.etcd,
             redis=where.redis,
@@ -71,6 +73,13 @@ def run(args: argparse.Namespace) -> int:
             return asyncio.run(_crawl(crew, names, chosen, where=where, seeds=seeds, until_idle=args.until_idle))
         finally:
             crew.kill()
+
+
+def given(option: str | None, configured: str, *, usual: str) -> str | None:
+    """Where a store is, if the operator said so by option, variable or file; None: start our own."""
+    if option is not None:
+        return option
+    return configured if configured != usual else None
 
 
 @dataclass(frozen=True, slots=True)

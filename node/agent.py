@@ -56,6 +56,7 @@ class Agent:
         self.trouble = "starting"
         self._signals = 0
         self._run_id = ""
+        self._drained = False
 
     async def run(self) -> int:
         server = status.StatusServer(
@@ -76,16 +77,14 @@ class Agent:
             return 0 if self.session is None else 1  # before it had joined there was nothing to drain
         finally:
             await server.close()
-        log.info("node.left")
-        return 0
+        log.info("node.left", drained=self._drained)
+        return 0 if self._drained else 1
 
     def _signalled(self, main: "asyncio.Task[Any]") -> None:
         """The first signal drains, a second one stops at once; so does the first before there is anything to drain."""
         self._signals += 1
         if self._signals == 1 and self.session is not None:
-            log.info("node.draining", limit_s=self.settings.membership.drain_s)
             self.session.feed(agreement.Drain())
-            asyncio.get_running_loop().call_later(self.settings.membership.drain_s, main.cancel)
         else:
             main.cancel()
 
@@ -113,7 +112,7 @@ class Agent:
 
         async def lead() -> None:
             try:
-                await session.run()
+                self._drained = await session.run()
             finally:
                 work.over = True
             raise _Left
@@ -161,6 +160,7 @@ class Agent:
             settings=rules,
             on_effect=lambda effect, now_s: self.runner.on_effect(effect, now_s) if self.runner else None,
             on_proposed=proposed,
+            drain_s=member.drain_s,
             log=logs.get("shared.membership"),
         )
 

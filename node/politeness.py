@@ -57,6 +57,8 @@ def after(
     jitter01: float,
 ) -> Pace:
     """The pace after a request that was sent; `jitter01` is random in [0, 1), `backoff` the level so far."""
+    if isinstance(outcome, records.Failed) and outcome.reason in OWN_DOING:
+        duration_s = 0.0  # ours: a process that was frozen measures how long it slept
     delay_s, delay_term = delay(settings, crawl_delay_s=crawl_delay_s, duration_s=duration_s)
     level = _level(outcome, backoff)
     pause_s, pause_term = _pause(outcome, level, settings=settings, now_ms=now_ms)

@@ -33,6 +33,7 @@ INBOX_MAX = 1_000
 READ_AGAIN_S = 60.0  # every owner reads its own arcs again: whatever hint was lost, no site stays unknown
 ASK_IDLE_S = 300.0  # idle sites are read again too, more seldom: they are many, and a hint is seldom lost
 WATCH_S = 0.05  # how soon lost authority ends transfers in flight
+CUT_S = 0.5  # from the reset of a transfer to the end of its visit
 
 T = TypeVar("T")
 log = logs.get("node.runner")
@@ -236,7 +237,8 @@ class Runner:
                 self._fetcher.abort(site)
                 task = self.visits.get(site)
                 if task is not None:
-                    task.cancel()
+                    # What is cut short is still logged and committed (P3); only a visit that hangs elsewhere is not.
+                    asyncio.get_running_loop().call_later(CUT_S, task.cancel)
 
     async def _dispatch_forever(self) -> None:
         """Start visits of what is due while there is authority, a place and a store."""

@@ -24,10 +24,6 @@ class Schedule:
         self._when[site] = (at_s, priority, self._count)
         heapq.heappush(self._future, (at_s, self._count, site))
 
-    def drop(self, site: str) -> None:
-        """Forget the site; its entries in the heaps are passed over when they come up."""
-        self._when.pop(site, None)
-
     def take(self, now_s: float) -> str | None:
         """The next site that is due, taken out; None while there is none."""
         self._ripen(now_s)

@@ -105,7 +105,9 @@ async def _offer(found: Iterable[str], tools: turn.Tools) -> None:
     limits = tools.settings.limits
     offers: list[records.Offer] = []
     digests: list[int] = []
-    for url in found:
+    dropped = frozenset(tools.settings.sites.drop_params)
+    for link in found:
+        url = urls.canonical(link, drop_params=dropped) if dropped else link
         digest = urls.digest(url)
         if digest in tools.offered:
             tools.offered.move_to_end(digest)

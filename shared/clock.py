@@ -1,7 +1,7 @@
 """The two clocks: boot time for durations and authority, wall time for records and logs.
 
 CLOCK_BOOTTIME counts on through suspend, so a machine that slept knows that its authority ran out. Wall time is
-looked at only to notice a jump forward (a restored snapshot): see `Authority` in views.py.
+looked at, beside logs and records, only to notice a jump forward: see `agreement.has_authority`.
 """
 
 import time
@@ -15,5 +15,5 @@ def boot_s() -> float:
 
 
 def wall_ms() -> int:
-    """Milliseconds since 1970 by this machine's wall clock; for logs, never for politeness."""
+    """Milliseconds since 1970 by this machine's wall clock; for logs and how long a record may be used, never for a delay."""
     return time.time_ns() // 1_000_000

@@ -21,6 +21,7 @@ Count = Annotated[int, msgspec.Meta(gt=0)]
 ENV_PREFIX = "CRAWLRING_"
 SHORT_ENV = {"ETCD": "etcd", "REDIS": "redis", "CLUSTER": "cluster"}
 OTHER_ENV = ("CRAWLRING_CONFORMANCE",)  # the tests' own, not ours
+LISTS = ("sites.private_suffixes", "sites.drop_params")  # in a variable: names with commas between
 
 
 # Type checkers learn here that every table is frozen and built by keyword: they do not look at the base.
@@ -60,6 +61,8 @@ class RingSettings(Section):
 class SiteSettings(Section):
     private_suffixes: tuple[str, ...] = ()
     """Private suffixes (github.io) that count as public: each name below them is then a site of its own."""
+    drop_params: tuple[str, ...] = ()
+    """Query parameters taken off every URL that is queued (utm_source): pages that differ only by them are one."""
 
 
 class Identity(Section):
@@ -163,6 +166,7 @@ def load(
     Raises ConfigError naming the key and where it came from.
     """
     tree: dict[str, Any] = {}
+    given: list[str] = []
     if path is not None:
         try:
             tree = tomllib.loads(path.read_text())
@@ -170,14 +174,17 @@ def load(
             raise errors.ConfigError(f"cannot read {path}: {error}") from error
     for name, value in (os.environ if environ is None else environ).items():
         if name.startswith(ENV_PREFIX) and name not in OTHER_ENV:
-            _put(tree, _env_key(name), value)
+            key = _env_key(name)
+            given.append(name)
+            _put(tree, key, [part.strip() for part in value.split(",") if part.strip()] if key in LISTS else value)
     for name, value in (options or {}).items():
         if value is not None:
             _put(tree, name, value)
     try:
         config = msgspec.convert(tree, Config, strict=False)
     except msgspec.ValidationError as error:
-        raise errors.ConfigError(f"configuration: {error}") from error
+        said = f" (variables read: {', '.join(sorted(given))})" if given else ""
+        raise errors.ConfigError(f"configuration: {error}{said}") from error
     return _checked(config)
 
 

@@ -17,10 +17,6 @@ class StaleEpoch(CrawlError):
     """A newer tenure owns the site: let it go."""
 
 
-class LeaseLost(CrawlError):
-    """This incarnation is no longer a member: stop everything it owns."""
-
-
 class FingerprintMismatch(ConfigError):
     """This node would compute other owners than the cluster does."""
 

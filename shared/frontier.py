@@ -1,4 +1,4 @@
-"""The frontier in Redis or Valkey: offer, claim and commit, one script a site; the only importer of redis.
+"""The frontier in Redis or Valkey: offer, claim and commit, one script a site; with lists.py the only importer of redis.
 
 It knows no ring and no clock: whoever calls says who owns a site, and every moment is the store's own TIME.
 A call that timed out may have run all the same: every call is harmless when repeated, save that the hints an

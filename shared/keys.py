@@ -1,4 +1,4 @@
-"""The names of every key in Redis and etcd (design: sections 5 and 6).
+"""The names of every key in Redis and etcd.
 
 All keys of one site carry the hash tag `{site}`, so that each script runs in one slot of a Redis Cluster.
 """

@@ -27,7 +27,7 @@ def fingerprint(settings: config.Config, *, sites_digest: str) -> dict[str, str]
     return placement.fingerprint(
         algorithm=settings.ring.algorithm,
         vnodes=settings.ring.vnodes,
-        form=urls.FORM_VERSION,
+        form=f"{urls.FORM_VERSION} less {','.join(sorted(settings.sites.drop_params)) or 'nothing'}",
         sites=sites_digest,
         view_lease_s=settings.membership.view_lease_s,
         wire_s=settings.membership.wire_s,
@@ -48,6 +48,7 @@ class Session:
         settings: agreement.Settings,
         on_effect: Callable[[OwnerEffect, float], None],
         on_proposed: Callable[[records.View, int], None] = lambda _view, _epoch: None,
+        drain_s: float = 30.0,
         log: structlog.typing.FilteringBoundLogger | None = None,
     ) -> None:
         self.state = agreement.State(me=node, value=value, settings=settings)
@@ -59,6 +60,7 @@ class Session:
         self._on_effect = on_effect
         self._on_proposed = on_proposed
         self._log = log or structlog.get_logger()
+        self._drain_s = drain_s
         self._calls = ThreadPoolExecutor(max_workers=6, thread_name_prefix="etcd")
         self._leases: dict[int, None] = {}
         self._lease = 0
@@ -98,8 +100,12 @@ class Session:
         if isinstance(event, agreement.Applied | agreement.Stopped | agreement.Drain | agreement.Hint):
             self._wake.set()
 
-    async def run(self) -> None:
-        """Until drained; raises ConfigError where this node may not join."""
+    async def run(self) -> bool:
+        """Until drained (True), or until a drain took too long (False: what is left is as after a crash).
+
+        Raises ConfigError where this node may not join.
+        """
+        leave_by_s = float("inf")
         watcher = threading.Thread(
             target=self._watch, args=(asyncio.get_running_loop(),), name="etcd-watch", daemon=True
         )
@@ -109,12 +115,18 @@ class Session:
                 if self._fault is not None:
                     raise self._fault
                 self.feed(agreement.Tick())
+                if self.state.draining and leave_by_s == float("inf"):
+                    self._log.info("membership.draining", limit_s=self._drain_s)
+                    leave_by_s = clock.boot_s() + self._drain_s
+                if clock.boot_s() > leave_by_s:
+                    return False
                 try:
                     async with asyncio.timeout(TICK_S):
                         await self._wake.wait()
                 except TimeoutError:
                     pass
                 self._wake.clear()
+            return True
         finally:
             self._stop.set()
             self._calls.shutdown(wait=False, cancel_futures=True)

@@ -4,7 +4,6 @@ from typing import Final
 
 import prometheus_client
 
-OUTCOMES: Final = ("fetched", "not_modified", "redirected", "refused", "failed")
 STATES: Final = ("waiting", "claiming", "resting", "visiting")
 STORES: Final = ("etcd", "redis")
 _GAP_BUCKETS: Final = (0.5, 0.9, 0.99, 1.0, 1.01, 1.05, 1.1, 1.25, 1.5, 2.0, 5.0, 10.0, 100.0)
@@ -86,9 +85,6 @@ class Metrics:
             "Calls that a store did not answer in time.",
             ["store"],
             registry=registry,
-        )
-        self.loop_lag_seconds = prometheus_client.Gauge(
-            "crawlring_loop_lag_seconds", "How late the event loop woke at the last look.", registry=registry
         )
 
     def request(self, outcome: str, *, status: int | None) -> None:

@@ -6,12 +6,12 @@ from shared import records, ring
 
 
 def fingerprint(
-    *, algorithm: str, vnodes: int, form: int, sites: str, view_lease_s: float, wire_s: float, delays: str
+    *, algorithm: str, vnodes: int, form: str, sites: str, view_lease_s: float, wire_s: float, delays: str
 ) -> dict[str, str]:
     """What all members must agree on, part by part; a ring that disagrees is worse than none."""
     return {
         "ring": f"{algorithm}/{vnodes}",
-        "canonical form": str(form),
+        "canonical form": form,
         "sites": sites,
         "view lease, wire": f"{view_lease_s:g}/{wire_s:g}",
         "delay": delays,

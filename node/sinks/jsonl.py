@@ -44,8 +44,5 @@ class JsonlSink:
         """Append one page; call it before the page's commit (P2)."""
         self.lines.write(msgspec.json.encode(page))
 
-    def sync(self) -> None:
-        self.lines.sync()
-
     def close(self) -> None:
         self.lines.close()

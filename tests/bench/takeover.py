@@ -135,10 +135,15 @@ class Bench:
         deadline_s = time.monotonic() + limit_s
         while not condition():
             if time.monotonic() > deadline_s:
-                ends = [f"{end.node} {end.how}" for crew in self.crews.values() for end in crew.ended()]
-                raise SystemExit(f"after {limit_s:.0f} s: still waiting for {what}; ended: {', '.join(ends) or 'none'}")
+                raise SystemExit(f"after {limit_s:.0f} s: still waiting for {what}{self._ends()}")
             time.sleep(LOOK_S)
             self.ledger.read()
+
+    def _ends(self) -> str:
+        """The nodes that are no more, with their last words."""
+        ended = [(crew, end) for crew in self.crews.values() for end in crew.ended()]
+        words = [(end, crew.log(end.node).read_text().splitlines()[-3:]) for crew, end in ended]
+        return "".join(f"\n{end.node} {end.how}:\n" + "\n".join(lines) for end, lines in words)
 
     def settled(self) -> bool:
         """All sites are asked for, by the nodes they belong to, and none has moved for a while."""
@@ -155,6 +160,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--runs", type=int, default=10, metavar="N", help="of each cause (default 10)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the moments chosen (default 1)")
     parser.add_argument("--only", choices=list(CAUSES), help="one way to go (default: all)")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="an empty folder to keep all logs in")
     args = parser.parse_args(argv)
     causes = [args.only] if args.only else list(CAUSES)
     print(f"machine: {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, Python {platform.python_version()}")
@@ -162,7 +168,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         f"{len(NODES)} nodes, {SITES} sites, delay {DELAY_S:g} s, TTL {MEMBER.lease_ttl_s} s, VL {MEMBER.view_lease_s:g} s"
     )
     with tempfile.TemporaryDirectory(prefix="crawlring-takeover-") as temporary, ExitStack() as stack:
-        bench = _started(Path(temporary), stack)
+        bench = _started((args.data or Path(temporary)).resolve(), stack)
         runs = list(_runs(bench, causes, args.runs, random.Random(args.seed)))
     return _told(runs, bench.ledger)
 

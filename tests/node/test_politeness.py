@@ -49,6 +49,13 @@ def test_the_delay_is_the_largest_term(
     assert politeness.delay(SETTINGS, crawl_delay_s=crawl_delay_s, duration_s=duration_s) == expected
 
 
+@pytest.mark.parametrize("reason", ["guard", "aborted", "late"])
+def test_the_duration_of_what_we_stopped_ourselves_says_nothing_about_the_site(reason: str) -> None:
+    own = pace(records.Failed(reason=reason), duration_s=90.0)
+    assert (own.delay_s, own.due_in_s, own.delay_term) == (2.0, 2.0, "minimum")
+    assert pace(records.Failed(reason="timeout"), duration_s=90.0).delay_s == 90.0
+
+
 @pytest.mark.parametrize(
     ("outcome", "before", "due", "term", "level"),
     [
