@@ -10,6 +10,7 @@ from shared import clock, errors, records, urls
 
 HOPS_MAX = 5  # RFC 9309 2.3.1.2
 PARSE_OFF_LOOP_BYTES = 64 * 1024  # larger files are parsed in a thread
+LOOKED = ""  # no origin: all answers of the record have been read in this tenure
 RULES_KEPT = 4_096  # parsed files in memory
 
 
@@ -17,9 +18,9 @@ async def rules(now: turn.Turn, tools: turn.Tools, origin: str) -> turn.Robots |
     """The origin's rules while they may be used, from memory or the record; None: ask the origin first."""
     key = (now.held.site, origin)
     known = tools.rules.get(key)
-    if known is None or known.record.expires_ms <= clock.wall_ms():
+    if known is None or known.record.expires_ms <= tools.store_ms():
         record = await tools.store.robots(now.held.site, origin)
-        if record is None or record.expires_ms <= clock.wall_ms():
+        if record is None or record.expires_ms <= tools.store_ms():
             return None
         known = await _remember(now, tools, origin, record)
     tools.rules.move_to_end(key)
@@ -28,14 +29,14 @@ async def rules(now: turn.Turn, tools: turn.Tools, origin: str) -> turn.Robots |
 
 async def know_crawl_delays(now: turn.Turn, tools: turn.Tools) -> None:
     """At the first visit of a tenure: the Crawl-delays of all origins of the site, since the largest counts."""
-    if now.held.crawl_delays:
+    if LOOKED in now.held.crawl_delays:
         return
     seen = await tools.store.look(now.held.site) if now.record.last_fetch_ms else None
     for origin in (seen or {}).get("robots", {}):
         record = await tools.store.robots(now.held.site, origin)
         if record is not None:
             await _remember(now, tools, origin, record)
-    now.held.crawl_delays[""] = None  # looked, whatever there was
+    now.held.crawl_delays[LOOKED] = None
 
 
 def verdict(queued: records.QueuedUrl, known: turn.Robots, tools: turn.Tools) -> str | None:
@@ -68,30 +69,29 @@ async def ask(now: turn.Turn, tools: turn.Tools, origin: str) -> records.Commit 
         if target is None:
             break
         url = target
-        await _wait_due(now, tools, answer)
+        await _wait_due(now)
         answer = await _request(now, tools, url)
-    if outcomes.own_doing(answer.outcome):
-        return outcomes.paced(now, tools.settings, answer, records.Commit()) if answer.sent else None
+    if turn.own_doing(answer.outcome):
+        return outcomes.paced(now, answer, records.Commit()) if answer.sent else None
     record = robots.record_of(
         _unless_elsewhere(answer.outcome, url, now, tools),
         previous,
-        now_ms=clock.wall_ms(),
+        now_ms=tools.store_ms(),
         robots_ttl_s=tools.settings.politeness.robots_ttl_s,
         robots_error_ttl_s=tools.settings.politeness.robots_error_ttl_s,
         robots_bytes_max=tools.settings.limits.robots_bytes_max,
     )
     await _remember(now, tools, origin, record)
-    return outcomes.paced(now, tools.settings, answer, records.Commit(robots=((origin, record),)))
+    turn.rest(now, tools.settings, answer, visit="robots")  # once more: only now is its Crawl-delay known (P1)
+    return outcomes.paced(now, answer, records.Commit(robots=((origin, record),)))
 
 
 async def _request(now: turn.Turn, tools: turn.Tools, url: str) -> fetch.Answer:
     return await turn.request(now, tools, url, visit="robots", bytes_max=tools.settings.limits.robots_bytes_max)
 
 
-async def _wait_due(now: turn.Turn, tools: turn.Tools, answer: fetch.Answer) -> None:
+async def _wait_due(now: turn.Turn) -> None:
     """Between two hops the site is left alone as between any two requests (P1)."""
-    due_s = answer.end_boot_s + outcomes.pace(now, tools.settings, answer).due_in_s * clock.SLACK
-    now.held.ready_s = max(now.held.ready_s, due_s)
     while (wait_s := now.held.ready_s - clock.boot_s()) > 0:
         await asyncio.sleep(wait_s)
 

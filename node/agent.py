@@ -125,7 +125,7 @@ class Agent:
         except* _Left:
             pass
         except* errors.CrawlError as refusals:
-            raise refusals.exceptions[0] from None
+            raise _first(refusals) from None
         with contextlib.suppress(errors.StoreUnavailable):
             await work.chronicle.write(work.store)
             await self._report(work, "left")
@@ -195,6 +195,7 @@ class Agent:
             sink=sink,
             counts=self.counts,
             clock_error_ms=work.clock_error_ms,
+            store_ms=lambda: round(clock.wall_ms() + work.store_offset_ms),
             persist=work.persist,
             on_request=work.on_request,
         )
@@ -285,6 +286,7 @@ class Agent:
                     # Another life of the store may have forgotten what it answered.
                     work.tools.offered.clear()
                 self._run_id = run_id
+                await work.store.tell_owners(work.owned.owner_of)
                 await self._report(work, self._standing())
             except errors.StoreUnavailable as error:
                 work.lose_store(error)
@@ -336,6 +338,14 @@ class Agent:
     def _proposed(self, view: records.View, epoch: int) -> None:
         if self.runner is not None:
             self.runner.note_epoch(view, epoch)
+
+
+def _first(group: BaseExceptionGroup[errors.CrawlError]) -> BaseException:
+    """The first error itself, however deep the groups are nested."""
+    found: BaseException = group
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found
 
 
 class _Left(Exception):  # not an error: the way one task of a group ends the others

@@ -3,20 +3,13 @@
 It reads no clock but for how long ago the request started, and asks nobody anything.
 """
 
-import random
-
 import msgspec
 
-from node import fetch, politeness, revisit, turn
+from node import fetch, revisit, turn
 from shared import clock, config, records
 
 Refusals = list[tuple[records.QueuedUrl, str]]
 """URLs that may not be asked for, and why."""
-
-
-def own_doing(outcome: records.Outcome) -> bool:
-    """We stopped this request ourselves: it says nothing about the site or the page."""
-    return isinstance(outcome, records.Failed) and outcome.reason in politeness.OWN_DOING
 
 
 def of_page(
@@ -38,7 +31,7 @@ def of_page(
             change = msgspec.structs.replace(change, later=(*change.later, (queued.url, seconds, queued.priority)))
         case revisit.SetAside(reason=reason):
             change = msgspec.structs.replace(change, set_aside=(*change.set_aside, (queued.url, reason)))
-    return paced(now, settings, answer, change)
+    return paced(now, answer, change)
 
 
 def of_refusals(settings: config.Config, refused: Refusals) -> records.Commit:
@@ -62,35 +55,28 @@ def of_refusals(settings: config.Config, refused: Refusals) -> records.Commit:
     return records.Commit(done=tuple(queued for queued, _ in refused), later=tuple(later), set_aside=tuple(aside))
 
 
-def pace(now: turn.Turn, settings: config.Config, answer: fetch.Answer) -> politeness.Pace:
-    """How long the site is left alone after this answer."""
-    return politeness.after(
-        answer.outcome,
-        settings=settings.politeness,
-        crawl_delay_s=now.crawl_delay_s(),
-        duration_s=answer.end_boot_s - answer.start_boot_s,
-        backoff=now.record.backoff,
-        now_ms=clock.wall_ms(),
-        jitter01=random.random(),
-    )
-
-
-def paced(now: turn.Turn, settings: config.Config, answer: fetch.Answer, change: records.Commit) -> records.Commit:
+def paced(now: turn.Turn, answer: fetch.Answer, change: records.Commit) -> records.Commit:
     """Put the site's new delay and due into a commit; what we stopped ourselves before it was sent changes neither."""
-    if not answer.sent and own_doing(answer.outcome):
+    if now.pace is None:
         return unpaced(now, change)
-    site_pace = pace(now, settings, answer)
-    now.rest_until_s = answer.end_boot_s + site_pace.due_in_s
     ago_ms = max(0, round((clock.boot_s() - answer.start_boot_s) * 1000))
     return msgspec.structs.replace(
         change,
-        due_in_s=site_pace.due_in_s,
-        due_term=site_pace.due_term,
-        delay_s=site_pace.delay_s,
-        delay_term=site_pace.delay_term,
-        backoff=site_pace.backoff,
+        due_in_s=now.pace.due_in_s,
+        due_term=now.pace.due_term,
+        delay_s=now.pace.delay_s,
+        delay_term=now.pace.delay_term,
+        backoff=now.pace.backoff,
         fetched_ms_ago=ago_ms if answer.sent else None,
     )
+
+
+def unasked(now: turn.Turn, settings: config.Config, refused: Refusals) -> records.Commit:
+    """A visit that found nothing to ask for; what passes is not looked at again and again without a pause."""
+    change = unpaced(now, of_refusals(settings, refused))
+    if not change.later:
+        return change
+    return msgspec.structs.replace(change, due_in_s=max(now.record.delay_s, settings.politeness.delay_min_s))
 
 
 def unpaced(now: turn.Turn, change: records.Commit) -> records.Commit:
@@ -115,7 +101,7 @@ def _plan(now: turn.Turn, settings: config.Config, answer: fetch.Answer, after: 
     return revisit.plan(
         answer.outcome,
         attempts=after.attempts,
-        pause_s=pace(now, settings, answer).due_in_s,
+        pause_s=now.pace.due_in_s if now.pace else 0.0,
         attempts_max=settings.limits.attempts_max,
         backoff_min_s=polite.backoff_min_s,
         backoff_cap_s=polite.backoff_cap_s,

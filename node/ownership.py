@@ -77,10 +77,9 @@ class ReadArcs:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Claim (or read again) these sites in the store under `epoch`; answer each with `claimed`."""
+    """Claim (or read again) these sites in the store, each under its `claim_epoch`; answer each with `claimed`."""
 
     sites: tuple[str, ...]
-    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +200,7 @@ class Ownership:
         self._prune()
         if self.eras[-1].mine and (gained or overridden):
             effects.append(ReadArcs(tuple(gained), tuple(sorted(overridden))))
-        return effects + self._acknowledge()
+        return effects + self._claim_cleared() + self._acknowledge()
 
     def settled(self, now_s: float, settle: agreement.Settle) -> list[Effect]:
         """Everybody earlier is past this epoch, and so past every earlier one (rule 6)."""
@@ -220,21 +219,29 @@ class Ownership:
 
     def found(self, sites: Iterable[str]) -> list[Effect]:
         """These sites exist, or have something new to do."""
-        refresh: list[str] = []
-        for site in sites:
+        claims: list[str] = []
+        fresh: list[Held] = []
+        for site in dict.fromkeys(sites):
             held = self.sites.get(site)
             if held is None:
-                if self.gained_in(site) is not None:
-                    self._hold(Held(site, Phase.WAITING))
+                era = self.gained_in(site)
+                if era is not None:
+                    fresh.append(Held(site, Phase.WAITING if era.cleared_s is None else Phase.CLAIMING))
             elif held.phase is Phase.RESTING:
                 held.phase = Phase.CLAIMING
-                refresh.append(site)
+                claims.append(site)
             else:
                 held.stale = True
-        effects = self._claim_cleared()
-        if refresh:
-            effects.append(Claim(tuple(refresh), 0))
-        return effects
+        self._hold(fresh)
+        claims += [held.site for held in fresh if held.phase is Phase.CLAIMING]
+        return [Claim(tuple(claims))] if claims else []
+
+    def claim_epoch(self, site: str) -> int | None:
+        """Under which epoch to claim now; None where no answer is awaited any more."""
+        held = self.sites.get(site)
+        if held is None or held.phase is not Phase.CLAIMING:
+            return None
+        return held.tenure or self.eras[-1].placement.epoch
 
     def claimed(self, now_s: float, site: str, epoch: int, record: records.SiteRecord | None) -> list[Effect]:
         """The store answered a claim; None: a newer tenure holds the site."""
@@ -262,7 +269,7 @@ class Ownership:
         if held.stale:
             # Something was queued while the answer was on its way.
             held.stale, held.phase = False, Phase.CLAIMING
-            return [*effects, Claim((site,), 0)]
+            return [*effects, Claim((site,))]
         return effects + self._next(now_s, held)
 
     def start(self, now_s: float, site: str) -> Held | None:
@@ -275,32 +282,32 @@ class Ownership:
         held.phase = Phase.VISITING
         return held
 
-    def finished(self, now_s: float, held: Held, answer: records.Committed | None, *, rest_s: float) -> list[Effect]:
-        """A visit ended; `answer` is None where nothing was committed (fenced or abandoned). `rest_s` from now."""
+    def finished(self, now_s: float, held: Held, answer: records.Committed | None) -> list[Effect]:
+        """A visit ended, its rest already in `ready_s`; `answer` is None where nothing was committed."""
         if held.phase is Phase.LEAVING:
             if self._leaving.get(held.site) is held:
                 del self._leaving[held.site]
             return self._acknowledge()
         held.phase = Phase.RESTING
-        held.ready_s = max(held.ready_s, now_s + rest_s * self._slack)
         if answer is None:
             held.phase = Phase.CLAIMING
-            return [Claim((held.site,), 0)]
+            return [Claim((held.site,))]
         held.record, held.n = answer.record, max(held.n, answer.record.n)
         # The larger of our own and the record's: a late commit of an earlier tenure may have lengthened it.
         held.ready_s = max(held.ready_s, now_s + answer.record.due_in_s * self._slack)
         if held.stale:
             held.stale, held.phase = False, Phase.CLAIMING
-            return [Claim((held.site,), 0)]
+            return [Claim((held.site,))]
         return self._next(now_s, held)
 
     def fenced(self, held: Held) -> list[Effect]:
-        """A newer tenure owns the site: let it go until a view says whose it is."""
+        """A newer tenure owns the site: let it go; the next view says whose it is."""
         if held.phase is Phase.LEAVING:
             self._leaving.pop(held.site, None)
             return self._acknowledge()
         self._drop(held.site)
-        return []
+        # If our view gives it to us still, it is gained anew: claimed again, and visited a full delay later.
+        return self.found([held.site])
 
     def stop(self, incarnation: int) -> list[Effect]:
         """This incarnation is over (rule 3): everything is lost, whatever the views say."""
@@ -351,10 +358,16 @@ class Ownership:
                 busy.append(site)
         return [Abandon(tuple(busy))] if busy else []
 
-    def _hold(self, held: Held) -> None:
-        self.sites[held.site] = held
-        self._waiting.add(held.site)
-        bisect.insort(self._ordered, (self._position(held.site), held.site))
+    def _hold(self, fresh: list[Held]) -> None:
+        for held in fresh:
+            self.sites[held.site] = held
+            if held.phase is Phase.WAITING:
+                self._waiting.add(held.site)
+        if len(fresh) == 1:
+            bisect.insort(self._ordered, (self._position(fresh[0].site), fresh[0].site))
+        elif fresh:
+            self._ordered += [(self._position(held.site), held.site) for held in fresh]
+            self._ordered.sort()  # nearly sorted: cheaper than as many insertions
 
     def _drop(self, site: str) -> None:
         del self.sites[site]
@@ -388,7 +401,7 @@ class Ownership:
         for site in ripe:
             self._waiting.discard(site)
             self.sites[site].phase = Phase.CLAIMING
-        return [Claim(tuple(sorted(ripe)), self.eras[-1].placement.epoch)] if ripe else []
+        return [Claim(tuple(sorted(ripe)))] if ripe else []
 
     def _acknowledge(self) -> list[Effect]:
         if self._leaving:

@@ -6,7 +6,7 @@ One per node, on its event loop. State changes happen in `ownership`, between aw
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -76,7 +76,8 @@ class Runner:
         self._fetcher = fetcher
         self._session = session
         self._counts = counts
-        self._claims: deque[tuple[tuple[str, ...], int]] = deque()
+        self._claims: deque[tuple[str, ...]] = deque()
+        self._idle: deque[str] = deque()
         self._arcs: deque[ownership.ReadArcs] = deque()
         self._abandoned: dict[str, float] = {}
         self._work = asyncio.Event()
@@ -112,7 +113,7 @@ class Runner:
                 case ownership.Ready():
                     self.due.put(effect.site, effect.at_s, priority=effect.priority)
                 case ownership.Claim():
-                    self._claims.append((effect.sites, effect.epoch))
+                    self._claims.append(effect.sites)
                 case ownership.ReadArcs():
                     self._arcs.append(effect)
                 case ownership.Abandon():
@@ -141,31 +142,32 @@ class Runner:
             group.create_task(self._dispatch_forever())
 
     async def _claim_forever(self) -> None:
-        """One claim at a time, so that answers come in the order of the questions."""
+        """One claim at a time, so that answers come in the order of the questions; idle sites when nothing presses."""
         while not self.over:
-            if not self._claims:
+            if self._claims:
+                sites = self._claims.popleft()
+                for at in range(0, len(sites), CLAIMS_PER_CALL):
+                    await self._answered(lambda part=sites[at : at + CLAIMS_PER_CALL]: self._claim(part))  # type: ignore[misc]
+            elif self._idle:
+                idle = [self._idle.popleft() for _ in range(min(len(self._idle), CLAIMS_PER_CALL))]
+                self.apply(self.owned.found(site for site in idle if site in self.owned.sites))
+            else:
                 await self._worked()
-                continue
-            asked, epoch = self._claims.popleft()
-            sites = [site for site in asked if site in self.owned.sites]
-            for at in range(0, len(sites), CLAIMS_PER_CALL):
-                await self._claim(sites[at : at + CLAIMS_PER_CALL], epoch)
 
-    async def _claim(self, sites: list[str], epoch: int) -> None:
-        """Claim under `epoch`; 0 reads sites again under the tenure each has."""
-        by_epoch: dict[int, list[str]] = {}
+    async def _claim(self, sites: Sequence[str]) -> None:
+        """Ask for those sites of which an answer is still awaited, each under the epoch that it has by now."""
+        by_epoch: dict[int, list[ownership.Held]] = {}
         for site in sites:
-            held = self.owned.sites.get(site)
-            if held is not None and held.phase is ownership.Phase.CLAIMING:
-                by_epoch.setdefault(held.tenure or epoch, []).append(site)
-        for tenure, group in by_epoch.items():
-            answers = await self._answered(lambda group=group, tenure=tenure: self._ask_claim(group, tenure))  # type: ignore[misc]
+            epoch = self.owned.claim_epoch(site)
+            if epoch is not None:
+                by_epoch.setdefault(epoch, []).append(self.owned.sites[site])
+        for epoch, group in by_epoch.items():
+            names = [held.site for held in group]
+            answers = await self.store.claim(names, self.me, epoch, delay_s=self.settings.politeness.delay_min_s)
             now_s = clock.boot_s()
-            for site, record in zip(group, answers, strict=True):
-                self.apply(self.owned.claimed(now_s, site, tenure, record))
-
-    async def _ask_claim(self, sites: list[str], tenure: int) -> list[records.SiteRecord | None]:
-        return await self.store.claim(sites, self.me, tenure, delay_s=self.settings.politeness.delay_min_s)
+            for held, record in zip(group, answers, strict=True):
+                if self.owned.sites.get(held.site) is held:
+                    self.apply(self.owned.claimed(now_s, held.site, epoch, record))
 
     async def _read_arcs_forever(self) -> None:
         """Gained arcs at once, all of ours now and then."""
@@ -181,7 +183,7 @@ class Runner:
                 next_s = clock.boot_s() + READ_AGAIN_S
                 if clock.boot_s() >= idle_s:
                     idle_s = clock.boot_s() + ASK_IDLE_S
-                    self.apply(self.owned.found(self.owned.idle()))
+                    self._idle.extend(self.owned.idle())
             else:
                 await self._worked(1.0)
                 continue
@@ -204,15 +206,15 @@ class Runner:
             if self.owned.placement is None:
                 continue
             sites = await self._answered(lambda: self.store.inbox(self.me, at_most=INBOX_MAX))
-            mine = [site for site in sites if self.owned.owner_of(site) == self.me]
-            elsewhere: dict[str, list[str]] = {}
-            for site in sites:
-                owner = self.owned.owner_of(site)
-                if owner is not None and owner != self.me:
-                    elsewhere.setdefault(owner, []).append(site)
-            self.apply(self.owned.found(mine))
-            for owner, others in elsewhere.items():
+            if not sites:
+                continue
+            by_owner: dict[str, list[str]] = {}
+            for site in dict.fromkeys(sites):
+                by_owner.setdefault(self.owned.owner_of(site) or self.me, []).append(site)
+            self.apply(self.owned.found(by_owner.pop(self.me, ())))
+            for owner, others in by_owner.items():
                 await self._answered(lambda owner=owner, others=others: self.store.wake(owner, others))  # type: ignore[misc]
+            await self._answered(lambda sites=sites: self.store.empty_inbox(self.me, len(sites)))  # type: ignore[misc]
 
     async def _write_log_forever(self) -> None:
         while not self.over:
@@ -306,27 +308,25 @@ class Runner:
         finally:
             self.visits.pop(held.site, None)
             self._abandoned.pop(held.site, None)
-        now_s = clock.boot_s()
         if fenced:
             self.fenced += 1
             self._counts.fenced.inc()
             log.warning("commit.fenced", site=held.site, tenure=held.tenure)
             self.apply(self.owned.fenced(held))
         else:
-            self.apply(self.owned.finished(now_s, held, answer, rest_s=max(now.rest_until_s - now_s, 0.0)))
+            self.apply(self.owned.finished(clock.boot_s(), held, answer))
 
     def _permit(self, held: ownership.Held) -> guard.Permit:
         def may_send() -> str | None:
-            if not self.owned.owns(held.site, held.tenure):
+            if self.owned.sites.get(held.site) is not held or not self.owned.owns(held.site, held.tenure):
                 return "not_owner"
             return None if self._session().transferring() else "no_authority"
 
         def may_start() -> str | None:
-            if not self.owned.owns(held.site, held.tenure):
-                return "not_owner"
-            if not self._session().authority():
-                return "no_authority"
-            return None if clock.boot_s() >= held.ready_s else "not_due"
+            reason = may_send()
+            if reason is None and not self._session().authority():
+                reason = "no_authority"
+            return reason or (None if clock.boot_s() >= held.ready_s else "not_due")
 
         return guard.Permit(held.site, may_start, may_send, clock.boot_s, self._on_late)
 

@@ -3,14 +3,15 @@
 Every request is under the permit, and is written to the crawl log whatever it came to (P1's evidence).
 """
 
+import random
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from node import fetch, guard, ownership, robots
+from node import fetch, guard, ownership, politeness, robots
 from node.sinks import jsonl
-from shared import config, frontier, logs, metrics, records, sites
+from shared import clock, config, frontier, logs, metrics, records, sites
 
 Visit = Literal["first", "recrawl", "retry", "robots"]
 
@@ -31,6 +32,8 @@ class Tools:
     sink: jsonl.JsonlSink | None
     counts: metrics.Metrics
     clock_error_ms: Callable[[], int]
+    store_ms: Callable[[], int]
+    """The store's TIME as this machine knows it: what a record says may have been written by another."""
     persist: Callable[[ownership.Held, records.Commit], Awaitable[records.Committed]]
     """Commit, and try again while the store is away and the site is ours."""
     on_request: Callable[[ownership.Held, fetch.Answer, int], None]
@@ -56,7 +59,8 @@ class Turn:
 
     held: ownership.Held
     permit: guard.Permit
-    rest_until_s: float = 0.0
+    pace: politeness.Pace | None = None
+    """What the last request asks for; None before any was sent."""
 
     @property
     def record(self) -> records.SiteRecord:
@@ -66,6 +70,32 @@ class Turn:
     def crawl_delay_s(self) -> float | None:
         """The largest of the site's origins."""
         return max((delay for delay in self.held.crawl_delays.values() if delay is not None), default=None)
+
+
+def own_doing(outcome: records.Outcome) -> bool:
+    """We stopped this request ourselves: it says nothing about the site or the page."""
+    return isinstance(outcome, records.Failed) and outcome.reason in politeness.OWN_DOING
+
+
+def rest(now: Turn, settings: config.Config, answer: fetch.Answer, *, visit: Visit) -> None:
+    """Leave the site alone from this moment on, whatever becomes of the answer: a commit may fail, or wait (P1)."""
+    outcome = answer.outcome
+    if not answer.sent and own_doing(outcome):
+        return
+    if isinstance(outcome, records.Failed) and (visit == "robots" or outcome.reason == "dns"):
+        # A dead origin is left alone by its robots answer; its sister origins are not to pay for it with a back-off.
+        outcome = records.Failed(reason="aborted")
+    now.pace = politeness.after(
+        outcome,
+        settings=settings.politeness,
+        crawl_delay_s=now.crawl_delay_s(),
+        duration_s=answer.end_boot_s - answer.start_boot_s,
+        backoff=now.record.backoff,
+        now_ms=clock.wall_ms(),
+        jitter01=random.random(),
+    )
+    owed_s = max(now.pace.due_in_s, now.record.delay_s)
+    now.held.ready_s = max(now.held.ready_s, answer.end_boot_s + owed_s * clock.SLACK)
 
 
 async def request(
@@ -82,6 +112,7 @@ async def request(
     answer = await tools.fetcher.fetch(
         url, permit=now.permit, etag=etag, last_modified=last_modified, bytes_max=bytes_max
     )
+    rest(now, tools.settings, answer, visit=visit)
     outcome = answer.outcome
     status = getattr(outcome, "status", None)
     name = str(type(outcome).__struct_config__.tag)

@@ -13,7 +13,7 @@ import xxhash
 
 from node import access, fetch, links, outcomes, revisit, turn
 from node.sinks import jsonl
-from shared import clock, errors, records, urls
+from shared import errors, records, urls
 
 PARSE_OFF_LOOP_BYTES = 64 * 1024  # larger pages are parsed in a thread
 OFFER_AGAIN_MIN_S, OFFER_AGAIN_MAX_S = 0.1, 2.0  # between tries of a store that is away
@@ -35,7 +35,7 @@ async def visit(now: turn.Turn, tools: turn.Tools) -> records.Committed | None:
         if reason is None:
             return await _persist(now, tools, await _fetch_page(now, tools, queued, refused))
         refused.append((queued, reason))
-    change = outcomes.unpaced(now, outcomes.of_refusals(tools.settings, refused)) if refused else None
+    change = outcomes.unasked(now, tools.settings, refused) if refused else None
     return await _persist(now, tools, change)
 
 
@@ -51,15 +51,15 @@ async def _fetch_page(
     answer = await turn.request(
         now, tools, queued.url, visit=_kind(page), etag=page.etag, last_modified=page.last_modified
     )
-    if outcomes.own_doing(answer.outcome):
+    if turn.own_doing(answer.outcome):
         if not answer.sent and not refused:
             return None
-        return outcomes.paced(now, tools.settings, answer, outcomes.of_refusals(tools.settings, refused))
+        return outcomes.paced(now, answer, outcomes.of_refusals(tools.settings, refused))
     found = await _found_in(answer, queued.url, tools)
     await _offer(_links(answer.outcome, queued.url, found), tools)
     content = _content(answer.outcome)
     _write_page(now, tools, answer, found=found, url=queued.url, content=content)
-    after = revisit.page_after(queued.page, answer.outcome, content=content, now_ms=clock.wall_ms())
+    after = revisit.page_after(queued.page, answer.outcome, content=content, now_ms=tools.store_ms())
     return outcomes.of_page(now, tools.settings, queued, answer, after=after, refused=refused)
 
 

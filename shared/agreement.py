@@ -6,7 +6,7 @@ integer, generation * 2**40 + etcd revision, so that epochs compare as (generati
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shared import records
 
@@ -75,6 +75,8 @@ class Snapshot:
     beats: Mapping[int, SeenBeat] = field(default_factory=dict)
     overrides: Mapping[str, str] = field(default_factory=dict)
     rejoin: Mapping[str, float] = field(default_factory=dict)
+    strange: tuple[str, ...] = ()
+    """Keys whose values could not be read."""
 
 
 # --- what happened --------------------------------------------------------------------------------------------------
@@ -116,6 +118,10 @@ class Confirmed:
     epoch: int
     sent_s: float
     sent_wall_s: float = 0.0
+    revision: int = 0
+    floor: int = 0
+    """Highest revision this node had seen when it asked."""
+    cluster_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +302,10 @@ class State:
     next_look_s: float = float("-inf")
     next_keepalive_s: float = float("-inf")
     differs_s: float | None = None
+    adopted_s: float = float("-inf")
+    behind_s: float | None = None
+    """Since when reads have been behind what this node has seen; None while they are not."""
+    next_join_s: float = float("-inf")
     lost_s: float = float("-inf")
     lost_incarnation: int = 0
     stopped: bool = True
@@ -325,6 +335,12 @@ def revision_of(epoch: int) -> int:
 def has_authority(state: State, now_s: float, wall_s: float) -> bool:
     """Rule 3: may this process contact its sites now? A forward jump of the wall clock ends authority too."""
     return now_s < state.deadline_s and wall_s < state.wall_deadline_s
+
+
+def without_authority(state: State) -> State:
+    """The same state with every deadline behind it."""
+    never = float("-inf")
+    return replace(state, deadline_s=never, wall_deadline_s=never, transfer_s=never, wall_transfer_s=never)
 
 
 def may_transfer(state: State, now_s: float, wall_s: float) -> bool:

@@ -15,5 +15,5 @@ def boot_s() -> float:
 
 
 def wall_ms() -> int:
-    """Milliseconds since 1970 by this machine's wall clock; for logs and how long a record may be used, never for a delay."""
+    """Milliseconds since 1970 by this machine's wall clock; for logs, never for a delay."""
     return time.time_ns() // 1_000_000

@@ -20,6 +20,7 @@ Count = Annotated[int, msgspec.Meta(gt=0)]
 
 ENV_PREFIX = "CRAWLRING_"
 SHORT_ENV = {"ETCD": "etcd", "REDIS": "redis", "CLUSTER": "cluster"}
+WIRE_MIN_S = 2.25  # the guard's check of 0.25 s and TCP_USER_TIMEOUT's 2 s
 OTHER_ENV = ("CRAWLRING_CONFORMANCE",)  # the tests' own, not ours
 LISTS = ("sites.private_suffixes", "sites.drop_params")  # in a variable: names with commas between
 
@@ -229,6 +230,8 @@ def _checked(config: Config) -> Config:
         raise errors.ConfigError(
             "membership.view_lease_s must be longer than confirm_s + call_s, or authority flickers"
         )
+    if member.wire_s < WIRE_MIN_S:
+        raise errors.ConfigError(f"membership.wire_s is at least {WIRE_MIN_S:g}: so long the kernel may still send")
     if config.politeness.delay_cap_s < config.politeness.delay_min_s:
         raise errors.ConfigError("politeness.delay_cap_s is below politeness.delay_min_s")
     if config.recrawl.interval_max_s < config.recrawl.interval_min_s:

@@ -13,6 +13,10 @@ class StoreUnavailable(CrawlError):
     """etcd or Redis did not answer in time; the caller tries again later. Exit status 3 for a command."""
 
 
+class StoreRefused(StoreUnavailable):
+    """etcd answered, and will not: a lease that is gone, a revision that is compacted."""
+
+
 class StaleEpoch(CrawlError):
     """A newer tenure owns the site: let it go."""
 

@@ -32,7 +32,8 @@ CHANNEL = (
     ("grpc.http2.ping_timeout_ms", 3_000),  # only this closes a connection whose other end is frozen
 )
 CHAIN_MAX = 64  # views read back before a node that slept through more of them starts afresh
-UNKNOWN_LEASE = grpc.StatusCode.NOT_FOUND
+# An answer, and no reason to try another endpoint: an unknown lease, a compacted revision.
+REFUSALS = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.OUT_OF_RANGE, grpc.StatusCode.FAILED_PRECONDITION)
 
 
 class Etcd:
@@ -66,7 +67,7 @@ class Etcd:
             request = etcdrpc.RangeRequest(key=names.view().encode(), revision=previous)
             try:
                 answer = self._range(request)
-            except grpc.RpcError:
+            except errors.StoreRefused:
                 return None
             if not answer.kvs or answer.kvs[0].mod_revision != previous:
                 return None
@@ -177,7 +178,7 @@ class Etcd:
         request = etcdrpc.LeaseRevokeRequest(ID=lease)
         try:
             self._call(lambda client: client.leasestub.LeaseRevoke(request, timeout=self.call_s))
-        except grpc.RpcError:
+        except errors.StoreRefused:
             return False
         return True
 
@@ -211,7 +212,8 @@ class Etcd:
         with self._lock:
             client = self._client()
         stub = etcdrpc.WatchStub(client.channel)
-        call = stub.Watch(_held_open(requests, stop), metadata=(("hasleader", "true"),))
+        over = threading.Event()
+        call = stub.Watch(_held_open(requests, over), metadata=(("hasleader", "true"),))
         try:
             for answer in call:
                 if stop.is_set() or answer.canceled:
@@ -221,6 +223,7 @@ class Etcd:
         except grpc.RpcError:
             return
         finally:
+            over.set()  # or the thread that sends for this stream would wait for ever
             call.cancel()
 
     def close(self) -> None:
@@ -245,12 +248,8 @@ class Etcd:
         try:
             return send(client)
         except grpc.RpcError as error:
-            if error.code() in (
-                UNKNOWN_LEASE,
-                grpc.StatusCode.OUT_OF_RANGE,
-                grpc.StatusCode.FAILED_PRECONDITION,
-            ):
-                raise
+            if error.code() in REFUSALS:
+                raise errors.StoreRefused(f"etcd: {error.details()}") from error
             host, port = self.endpoints[at]
             self._rotate(at)
             raise errors.StoreUnavailable(
@@ -274,43 +273,50 @@ class Etcd:
                 self._at = (failed + 1) % len(self.endpoints)
 
 
-def _held_open(requests: list[Any], stop: threading.Event) -> Iterator[Any]:
-    """The requests, then silence until `stop`: a stream whose sender ends is closed by etcd."""
+def _held_open(requests: list[Any], over: threading.Event) -> Iterator[Any]:
+    """The requests, then silence until `over`: a stream whose sender ends is closed by etcd."""
     yield from requests
-    stop.wait()
+    over.wait()
 
 
 def _snapshot(names: keys.EtcdKeys, answer: Any) -> agreement.Snapshot:
-    """Sort one read into its kinds; a value that is not ours to read is an error worth stopping for."""
+    """Sort one read into its kinds.
+
+    A key that cannot be read is passed over and named: one bad value must not end every node. Without a readable
+    view there is nothing to agree on: StoreUnavailable, and authority runs out.
+    """
     members: dict[str, agreement.SeenMember] = {}
     beats: dict[int, agreement.SeenBeat] = {}
     overrides: dict[str, str] = {}
     rejoin: dict[str, float] = {}
+    strange: list[str] = []
     view: records.View | None = None
     epoch = 0
     for kv in answer.kvs:
-        kind, _, name = kv.key.decode().removeprefix(names.prefix).partition("/")
-        if kind == "members":
-            members[name] = agreement.SeenMember(kv.create_revision, kv.lease, _decode(kv, records.MemberValue))
-        elif kind == "beats":
-            beats[int(name)] = agreement.SeenBeat(kv.mod_revision, _decode(kv, records.Beat))
-        elif kind == "overrides":
-            overrides[name] = kv.value.decode()
-        elif kind == "rejoin":
-            rejoin[name] = _decode(kv, float)
-        elif kind == "view":
-            view = _decode(kv, records.View)
-            epoch = agreement.epoch_of(view.generation, kv.mod_revision)
+        key = kv.key.decode(errors="backslashreplace")
+        kind, _, name = key.removeprefix(names.prefix).partition("/")
+        try:
+            if kind == "members":
+                value = msgspec.json.decode(kv.value, type=records.MemberValue)
+                members[name] = agreement.SeenMember(kv.create_revision, kv.lease, value)
+            elif kind == "beats":
+                beat = msgspec.json.decode(kv.value, type=records.Beat)
+                beats[int(name)] = agreement.SeenBeat(kv.mod_revision, beat)
+            elif kind == "overrides":
+                overrides[name] = kv.value.decode()
+            elif kind == "rejoin":
+                rejoin[name] = msgspec.json.decode(kv.value, type=float)
+            elif kind == "view":
+                view = msgspec.json.decode(kv.value, type=records.View)
+                epoch = agreement.epoch_of(view.generation, kv.mod_revision)
+        except ValueError as error:  # what msgspec, int and decode raise
+            if kind == "view":
+                raise errors.StoreUnavailable(f"etcd key {key} is not crawlring's: {error}") from error
+            strange.append(key)
+    header = answer.header
     return agreement.Snapshot(
-        answer.header.cluster_id, answer.header.revision, view, epoch, members, beats, overrides, rejoin
+        header.cluster_id, header.revision, view, epoch, members, beats, overrides, rejoin, tuple(strange)
     )
-
-
-def _decode(kv: Any, kind: type[Answer]) -> Answer:
-    try:
-        return msgspec.json.decode(kv.value, type=kind)
-    except msgspec.DecodeError as error:
-        raise errors.ConfigError(f"etcd key {kv.key.decode()} is not crawlring's: {error}") from error
 
 
 def _mine(names: keys.EtcdKeys, node: str, incarnation: int, epoch: int) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The frontier in Redis or Valkey: offer, claim and commit, one script a site; with lists.py the only importer of redis.
+"""The frontier in Redis or Valkey: offer, claim and commit, one script a site; it and lists.py alone import redis.
 
 It knows no ring and no clock: whoever calls says who owns a site, and every moment is the store's own TIME.
 A call that timed out may have run all the same: every call is harmless when repeated, save that the hints an
@@ -8,7 +8,7 @@ A call that timed out may have run all the same: every call is harmless when rep
 import hashlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import resources
 from typing import Any, Self, TypeVar
 
@@ -69,6 +69,8 @@ class Frontier:
         self._client = client
         self._call_s = call_s
         self._keys = keys.RedisKeys(cluster)
+        self._untold: dict[str, None] = {}
+        """Sites that went from idle to pending, or may have, and whose owner has no hint yet."""
         self._report = msgspec.json.Decoder(records.NodeReport)
         self._handoff = msgspec.json.Decoder(records.Handoff)
 
@@ -130,19 +132,34 @@ class Frontier:
         await self._trip([self._index(shard, sites) for shard, sites in shards.items()])
 
         parts = [(site, part) for site, whole in by_site.items() for part in _chunks(whole, OFFERS_PER_CALL)]
-        answers = await self._run(
-            "offer",
-            [(site, packing.offer([offers[at] for at in part], pages_max=pages_max)) for site, part in parts],
-        )
+        asked = [(site, packing.offer([offers[at] for at in part], pages_max=pages_max)) for site, part in parts]
+        try:
+            answers = await self._run("offer", asked)
+        except errors.StoreUnavailable:
+            # It may have run all the same, and the repeat would find nothing new to tell.
+            self._untold.update(dict.fromkeys(by_site))
+            raise
         verdicts = [""] * len(offers)
-        woken: dict[str, list[str]] = defaultdict(list)
         for (site, part), (woke, letters) in zip(parts, answers, strict=True):
             for at, verdict in zip(part, packing.verdicts(letters), strict=True):
                 verdicts[at] = verdict
-            if woke and (owner := owner_of(site)) is not None:
-                woken[owner].append(site)
-        await self._trip([command for node, sites in woken.items() for command in self._hint(node, sites)])
+            if woke:
+                self._untold[site] = None
+        with suppress(errors.StoreUnavailable):  # the URLs are safe; who is not told now is told later
+            await self.tell_owners(owner_of)
         return verdicts
+
+    async def tell_owners(self, owner_of: Callable[[str], str | None]) -> None:
+        """Leave the hints that are owed; without an owner none is needed, since a gain reads its arcs."""
+        by_owner: dict[str, list[str]] = defaultdict(list)
+        told = list(self._untold)
+        for site in told:
+            owner = owner_of(site)
+            if owner is not None:
+                by_owner[owner].append(site)
+        await self._trip([command for node, sites in by_owner.items() for command in self._hint(node, sites)])
+        for site in told:
+            self._untold.pop(site, None)
 
     async def claim(
         self, sites: Sequence[str], node: str, epoch: int, *, delay_s: float
@@ -222,9 +239,13 @@ class Frontier:
     # --- nodes ----------------------------------------------------------------------------------------------
 
     async def inbox(self, node: str, *, at_most: int) -> list[str]:
-        """Take the oldest hints out of a node's inbox: sites that went from idle to pending."""
-        (sites,) = await self._trip([("LPOP", self._keys.inbox(node), at_most)])
-        return list(dict.fromkeys(site.decode() for site in sites or ()))
+        """The oldest hints in a node's inbox: sites that went from idle to pending. They stay until `empty_inbox`."""
+        (sites,) = await self._trip([("LRANGE", self._keys.inbox(node), 0, at_most - 1)])
+        return [site.decode() for site in sites]
+
+    async def empty_inbox(self, node: str, count: int) -> None:
+        """Remove the oldest hints, once they have been followed."""
+        await self._trip([("LTRIM", self._keys.inbox(node), count, -1)])
 
     async def wake(self, node: str, sites: Sequence[str]) -> None:
         """Leave a hint for the owner of these sites."""

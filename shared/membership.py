@@ -7,6 +7,7 @@ sites (adopt, settle, stop) goes to the owner, in order, on the event loop.
 import asyncio
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -64,6 +65,8 @@ class Session:
         self._calls = ThreadPoolExecutor(max_workers=6, thread_name_prefix="etcd")
         self._leases: dict[int, None] = {}
         self._lease = 0
+        self._arrived: deque[asyncio.Future[agreement.Event]] = deque()
+        self._holder_beat: tuple[int, int] | None = None
         self._stop = threading.Event()
         self._wake = asyncio.Event()
         self._fault: errors.CrawlError | None = None
@@ -112,6 +115,7 @@ class Session:
         watcher.start()
         try:
             while self.state.phase is not agreement.Phase.LEFT:
+                self._take_answers()
                 if self._fault is not None:
                     raise self._fault
                 self.feed(agreement.Tick())
@@ -128,6 +132,7 @@ class Session:
                 self._wake.clear()
             return True
         finally:
+            self.state = agreement.without_authority(self.state)
             self._stop.set()
             self._calls.shutdown(wait=False, cancel_futures=True)
 
@@ -140,36 +145,46 @@ class Session:
         future.add_done_callback(self._answered)
 
     def _answered(self, future: "asyncio.Future[agreement.Event]") -> None:
-        if future.cancelled() or self._stop.is_set():
-            return
-        error = future.exception()
-        if isinstance(error, errors.CrawlError):
-            self._fault = error
-            self._wake.set()
-        elif error is not None:
-            raise error
-        else:
-            event = future.result()
-            self._examine(event)
-            self.feed(event)
+        """Leave it to `run`: what a callback raises is only logged, and a fault must end the session."""
+        self._arrived.append(future)
+        self._wake.set()
+
+    def _take_answers(self) -> None:
+        while self._arrived:
+            future = self._arrived.popleft()
+            if not future.cancelled():
+                event = future.result()
+                self._examine(event)
+                self.feed(event)
 
     def _examine(self, event: agreement.Event) -> None:
         """What the protocol does not need but the operator does."""
         if isinstance(event, agreement.Looked):
+            if event.snapshot.strange and (self.snapshot is None or self.snapshot.strange != event.snapshot.strange):
+                self._log.error("etcd.unreadable", keys=event.snapshot.strange)
             self.snapshot = event.snapshot
             reason = views.refused(self.state, event.snapshot)
             if reason:
                 self._fault = errors.FingerprintMismatch(
                     f"this node disagrees with the cluster {self.names.cluster!r}: {reason}"
                 )
-        if isinstance(event, agreement.Exists):
-            since = self.state.exists_s
-            patience_s = self.state.settings.lease_ttl_s + JOIN_PATIENCE_S
-            if since is not None and clock.boot_s() > since + patience_s:
-                self._fault = errors.ConfigError(
-                    f"node id {self.state.me!r} is taken: another process has kept it alive for {patience_s:g} s; "
-                    "stop that one or choose another --id"
-                )
+            self._suspect_twin(event.snapshot)
+
+    def _suspect_twin(self, snapshot: agreement.Snapshot) -> None:
+        """Our id in another's hands: a crashed predecessor's key runs out, a living process keeps confirming."""
+        since, holder = self.state.exists_s, snapshot.members.get(self.state.me)
+        if since is None or holder is None:
+            self._holder_beat = None
+            return
+        seen = snapshot.beats.get(holder.incarnation)
+        beat = (holder.incarnation, seen.revision if seen else 0)
+        first, self._holder_beat = self._holder_beat, self._holder_beat or beat
+        patience_s = self.state.settings.lease_ttl_s + JOIN_PATIENCE_S
+        if clock.boot_s() > since + patience_s and first is not None and first != beat:
+            self._fault = errors.ConfigError(
+                f"node id {self.state.me!r} is taken: another process has kept it alive for {patience_s:g} s; "
+                "stop that one or choose another --id"
+            )
 
     def _answer(self, call: agreement.Call, state: agreement.State) -> agreement.Event:
         """In a thread: one call, one event."""
@@ -200,7 +215,9 @@ class Session:
                 sent_s, sent_wall_s = clock.boot_s(), time.time()
                 done, revision, cluster_id = store.confirm(names, state.me, state.incarnation, call)
                 if done:
-                    return agreement.Confirmed(state.incarnation, call.epoch, sent_s, sent_wall_s)
+                    return agreement.Confirmed(
+                        state.incarnation, call.epoch, sent_s, sent_wall_s, revision, state.revision, cluster_id
+                    )
                 return agreement.Denied("confirm", revision, state.revision, cluster_id)
             case agreement.Join():
                 return self._join(state)

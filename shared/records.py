@@ -231,7 +231,7 @@ Settled = Literal["ack", "resigned", "time"]
 
 
 class Handoff(Record):
-    """One line of the handoff log (the fields scripts rely on: README, handoffs); a `first_fetch` line repeats its `moved` line, filled in."""
+    """One line of the handoff log; a `first_fetch` line repeats its `moved` line, filled in."""
 
     kind: Literal["moved", "first_fetch", "epoch"]
     time_ms: int

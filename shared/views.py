@@ -4,12 +4,14 @@ Pure: knows no etcd, clock or thread. `shared.membership` runs the effects again
 the simulation does the same against a model. The rules are numbered as in ARCHITECTURE.md, "Ownership".
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 
-from shared import agreement, errors, placement, records
+from shared import agreement, errors, past, placement, records
 
 # --- the step -------------------------------------------------------------------------------------------------------
+
+
+BEHIND_S = 3.0  # reads of a paused leader come right again within an election, a restored etcd's do not
 
 
 def step(  # noqa: C901, PLR0911, PLR0912 - the table of events
@@ -22,8 +24,7 @@ def step(  # noqa: C901, PLR0911, PLR0912 - the table of events
         case agreement.Joined():
             return _joined(state, event, now_s)
         case agreement.Exists():
-            state = _free(state, "join")
-            return replace(state, exists_s=now_s if state.exists_s is None else state.exists_s), []
+            return _exists(state, now_s), []
         case agreement.Looked():
             return _looked(state, event, now_s)
         case agreement.Confirmed():
@@ -65,10 +66,10 @@ def _stopped(state: agreement.State, event: agreement.Stopped) -> agreement.Stat
 
 
 def _ticked(state: agreement.State, now_s: float) -> tuple[agreement.State, list[agreement.Effect]]:
-    state, effects = _move(state)
+    state, effects = _move(state, now_s)
     if state.phase is agreement.Phase.LEFT:
         return state, effects
-    look_every = state.settings.hurry_s if _hurried(state) else state.settings.look_s
+    look_every = state.settings.hurry_s if _hurried(state, now_s) else state.settings.look_s
     # What is due while its like is unanswered stays due: a hint or an ack must not wait for the next round (P5).
     if now_s >= state.next_look_s and agreement.Look.kind not in state.busy:
         state = _call(replace(state, next_look_s=now_s + look_every), agreement.Look(), effects)
@@ -83,13 +84,13 @@ def _ticked(state: agreement.State, now_s: float) -> tuple[agreement.State, list
     return state, effects
 
 
-def _move(state: agreement.State) -> tuple[agreement.State, list[agreement.Effect]]:
+def _move(state: agreement.State, now_s: float) -> tuple[agreement.State, list[agreement.Effect]]:
     """What the phase itself asks for, whatever the clock of calls says."""
     effects: list[agreement.Effect] = []
     match state.phase:
         case agreement.Phase.OUT if state.draining:
             state = replace(state, phase=agreement.Phase.LEFT)
-        case agreement.Phase.OUT if state.cluster_id:
+        case agreement.Phase.OUT if state.cluster_id and now_s >= state.next_join_s:
             state = _call(state, agreement.Join(), effects)
         case agreement.Phase.MEMBER if state.draining:
             state = _call(state, agreement.Weigh(), effects)
@@ -109,13 +110,19 @@ def _may_leave(state: agreement.State) -> bool:
     return state.view is not None and (not mine or listed.weight == 0) and state.applied >= state.epoch  # type: ignore[union-attr]
 
 
-def _hurried(state: agreement.State) -> bool:
+def _hurried(state: agreement.State, now_s: float) -> bool:
+    # Where a member stays silent its site's wait ends by time, and looking more often would not shorten it.
     return (
-        state.waiting
+        (state.waiting and now_s < state.adopted_s + state.settings.silence_s)
         or state.draining
         or state.differs_s is not None
         or state.phase in (agreement.Phase.OUT, agreement.Phase.STOPPING)
     )
+
+
+def _exists(state: agreement.State, now_s: float) -> agreement.State:
+    since = now_s if state.exists_s is None else state.exists_s
+    return replace(_free(state, "join"), exists_s=since, next_join_s=now_s + state.settings.confirm_s)
 
 
 def _joined(
@@ -128,6 +135,7 @@ def _joined(
         state,
         phase=agreement.Phase.MEMBER,
         incarnation=event.incarnation,
+        revision=max(state.revision, event.incarnation),
         exists_s=None,
         # The first confirm has to be answered within VL of the join, or the lease is left to run out.
         confirmed_s=now_s,
@@ -147,7 +155,9 @@ def _confirmed(
         agreement.Phase.DRAINING,
     ):
         return state, []
-    state = replace(state, confirmed_s=now_s)
+    if _went_back(state, event):
+        return _restored(state, now_s)
+    state = replace(state, confirmed_s=now_s, revision=max(state.revision, event.revision))
     if event.epoch != state.epoch:
         return state, []  # rule 3: only a confirm of the view we apply gives authority
     lease = state.settings.view_lease_s
@@ -167,10 +177,16 @@ def _denied(
 ) -> tuple[agreement.State, list[agreement.Effect]]:
     """Something changed under us: nothing is more urgent than to see what."""
     effects: list[agreement.Effect] = []
-    other = event.cluster_id and state.cluster_id and event.cluster_id != state.cluster_id
-    if other or 0 < event.revision < event.floor:
+    if _went_back(state, event):
         state, effects = _restored(state, now_s)
     return replace(_free(state, event.kind), next_look_s=now_s), effects
+
+
+def _went_back(state: agreement.State, event: agreement.Confirmed | agreement.Denied) -> bool:
+    """Was this write answered by another etcd, or by one that has forgotten what we saw (rule 9)?"""
+    if event.cluster_id and state.cluster_id and event.cluster_id != state.cluster_id:
+        return True
+    return 0 < event.revision < event.floor
 
 
 def _looked(
@@ -180,10 +196,12 @@ def _looked(
     if event.incarnation != state.incarnation:
         return replace(state, next_look_s=now_s), []
     snapshot = event.snapshot
-    if snapshot.cluster_id == state.cluster_id and snapshot.revision < event.floor and state.member:
-        # A paused leader has answered reads from the past (etcd #20418). Whether etcd itself went back is for a
-        # write to tell: the next confirm.
-        return state, []
+    if snapshot.cluster_id == state.cluster_id and snapshot.revision < event.floor:
+        # A paused leader has answered reads from the past (etcd #20418): that passes. Whether etcd itself went back
+        # a write tells at once, and reads that stay behind tell too.
+        since = now_s if state.behind_s is None else state.behind_s
+        if now_s < since + BEHIND_S:
+            return replace(state, behind_s=since), []
     state, effects = _known(state, event, now_s)
     if state.phase is agreement.Phase.RESTING:
         return _rested(state, snapshot, now_s), effects
@@ -195,7 +213,7 @@ def _looked(
     if snapshot.epoch == state.epoch:
         state, judged = _judge(state, snapshot, now_s)
         effects += judged
-    if _hurried(state):
+    if _hurried(state, now_s):
         # This look was sent when there was no hurry, and no hint need follow it: beats are not watched.
         state = replace(state, next_look_s=min(state.next_look_s, now_s + state.settings.hurry_s))
     return state, effects
@@ -207,10 +225,12 @@ def _known(
     """Is this the etcd we know, and is our key still in it?"""
     snapshot = event.snapshot
     effects: list[agreement.Effect] = []
-    if state.cluster_id and (snapshot.cluster_id != state.cluster_id or snapshot.revision < event.floor):
+    other = state.cluster_id and snapshot.cluster_id != state.cluster_id
+    emptied = snapshot.view is None and state.generation_seen_s != float("inf")
+    if other or emptied or snapshot.revision < event.floor:
         state, effects = _restored(state, now_s)
     state = _saw(state, snapshot, now_s)
-    if state.member and _incarnation(snapshot, state.me) != state.incarnation:
+    if state.member and past.incarnation(snapshot, state.me) != state.incarnation:
         state, lost = _lost(state, now_s, "member key gone")
         effects += lost
     return state, effects
@@ -230,7 +250,8 @@ def _restored(state: agreement.State, now_s: float) -> tuple[agreement.State, li
     state = replace(
         state,
         generation=generation,
-        generation_seen_s=now_s,
+        generation_seen_s=float("inf"),
+        behind_s=None,
         epoch=0,
         view=None,
         settled=0,
@@ -252,6 +273,7 @@ def _saw(state: agreement.State, snapshot: agreement.Snapshot, now_s: float) -> 
     return replace(
         state,
         cluster_id=snapshot.cluster_id,
+        behind_s=None,
         revision=max(state.revision, snapshot.revision),
         revisions=revisions,
         generation=generation,
@@ -273,16 +295,12 @@ def _lost(state: agreement.State, now_s: float, reason: str) -> tuple[agreement.
     """Our incarnation is over: no authority from this moment; resign only when all has stopped."""
     lost = state.incarnation
     state = replace(
-        state,
+        agreement.without_authority(state),
         phase=agreement.Phase.STOPPING,
         lost_incarnation=lost,
         incarnation=0,
         lost_s=now_s,
         stopped=False,
-        deadline_s=float("-inf"),
-        wall_deadline_s=float("-inf"),
-        transfer_s=float("-inf"),
-        wall_transfer_s=float("-inf"),
         confirmed_s=float("-inf"),
         epoch=0,
         view=None,
@@ -311,6 +329,7 @@ def _adopt(
         wall_deadline_s=float("-inf"),
         next_confirm_s=now_s,
         differs_s=None,
+        adopted_s=now_s,
     )
     views = chain if whole else ((snapshot.epoch, snapshot.view),)
     return state, [agreement.Adopt(views, whole, state.incarnation)]
@@ -337,19 +356,19 @@ def _judge(
     view = snapshot.view
     elders: tuple[tuple[str, int], ...] = (agreement.UNKNOWN,)
     if view is not None:
-        verdicts = {who: past(state, snapshot, who, now_s) for who in _named(view)}
+        verdicts = {who: past.verdict(state, snapshot, who, now_s) for who in past.named(view)}
         if state.settled < state.epoch and all(verdicts.values()):
             state = replace(state, settled=state.epoch)
-            effects.append(agreement.Settle(state.epoch, _how(verdicts)))
+            effects.append(agreement.Settle(state.epoch, past.how(verdicts)))
         old = [who for who in view.elders if verdicts[who] is None]
-        elders = tuple(dict.fromkeys([*_members(view), *old]))
+        elders = tuple(dict.fromkeys([*past.members(view), *old]))
     wanted = _wanted(state, snapshot, elders)
     if view is not None and _same(view, wanted):
         return replace(state, differs_s=None), effects
     since = now_s if state.differs_s is None else state.differs_s
     state = replace(state, differs_s=since)
     if now_s >= since + state.settings.gather_s or (view is not None and _takes(view, wanted)):
-        keep = {incarnation for _, incarnation in (*_members(wanted), *wanted.elders)}
+        keep = {incarnation for _, incarnation in (*past.members(wanted), *wanted.elders)}
         alive = {member.incarnation for member in snapshot.members.values()}
         drop = tuple(sorted(set(snapshot.beats) - keep - alive))[:64]
         state = _call(state, agreement.Propose(wanted, state.epoch, snapshot.revision, drop), effects)
@@ -389,53 +408,6 @@ def _takes(view: records.View, wanted: records.View) -> bool:
     )
 
 
-def past(
-    state: agreement.State, snapshot: agreement.Snapshot, who: tuple[str, int], now_s: float
-) -> records.Settled | None:
-    """Rule 5: how we know that this incarnation cannot act under a view before ours; None while we do not."""
-    if who == agreement.UNKNOWN:
-        return "time" if now_s >= state.generation_seen_s + state.settings.silence_s else None
-    node, incarnation = who
-    alive = _incarnation(snapshot, node) == incarnation
-    seen = snapshot.beats.get(incarnation)
-    if seen is not None and seen.beat.applied >= state.epoch:
-        return "ack"
-    if alive:
-        return None
-    if seen is None:
-        return "time"  # its key is gone and it never confirmed: it never had authority
-    if seen.beat.resigned:
-        return "resigned"
-    return "time" if now_s >= _first_saw(state, seen.revision, now_s) + state.settings.silence_s else None
-
-
-def _first_saw(state: agreement.State, revision: int, now_s: float) -> float:
-    return next((at for seen, at in state.revisions if seen >= revision), now_s)
-
-
-def _how(verdicts: Mapping[tuple[str, int], records.Settled | None]) -> dict[str, records.Settled]:
-    """By node id; of several incarnations the weakest proof counts."""
-    rank = {"ack": 0, "resigned": 1, "time": 2}
-    how: dict[str, records.Settled] = {}
-    for (node, _), verdict in verdicts.items():
-        if node and verdict is not None and rank[verdict] >= rank.get(how.get(node, "ack"), 0):
-            how[node] = verdict
-    return how
-
-
-def _members(view: records.View) -> list[tuple[str, int]]:
-    return [(node, member.incarnation) for node, member in view.members.items()]
-
-
-def _named(view: records.View) -> list[tuple[str, int]]:
-    return list(dict.fromkeys([*_members(view), *view.elders]))
-
-
-def _incarnation(snapshot: agreement.Snapshot, node: str) -> int:
-    seen = snapshot.members.get(node)
-    return seen.incarnation if seen else 0
-
-
 def _call(state: agreement.State, call: agreement.Call, effects: list[agreement.Effect]) -> agreement.State:
     """Ask for a call unless one of its kind is still unanswered."""
     if call.kind in state.busy:
@@ -453,7 +425,7 @@ def _answered(state: agreement.State, kind: str) -> agreement.State:
     if kind == "resign" and state.phase is agreement.Phase.STOPPING:
         return replace(state, phase=agreement.Phase.RESTING)
     if kind == "leave" and state.phase is agreement.Phase.DRAINING:
-        return replace(state, phase=agreement.Phase.LEFT, deadline_s=float("-inf"), wall_deadline_s=float("-inf"))
+        return replace(agreement.without_authority(state), phase=agreement.Phase.LEFT)
     if kind in ("propose", "weigh"):
         return replace(state, next_look_s=float("-inf"))
     return state
@@ -469,7 +441,7 @@ def refused(state: agreement.State, snapshot: agreement.Snapshot) -> str | None:
 def _standing(snapshot: agreement.Snapshot) -> bool:
     """Is any member of the view still there? If not, whoever comes next may bring other settings."""
     members = snapshot.view.members if snapshot.view else {}
-    return any(_incarnation(snapshot, node) == member.incarnation for node, member in members.items())
+    return any(past.incarnation(snapshot, node) == member.incarnation for node, member in members.items())
 
 
 def check(state: agreement.State) -> None:

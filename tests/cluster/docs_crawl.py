@@ -65,8 +65,8 @@ class Stage:
         )
 
 
-class Late(Exception):
-    """The time is over."""
+class Ended(Exception):
+    """The crawl has failed: the time is over, or a node has died."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -84,8 +84,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             crews = {node: nodes.Crew(stage.place(node)) for node in NODES}
             try:
                 loss = asyncio.run(_crawl(stage, crews))
-            except Late as late:
-                print(f"[NO] {late}")
+            except Ended as end:
+                print(f"[NO] {end}")
                 return 1
             finally:
                 for crew in crews.values():
@@ -131,9 +131,11 @@ async def _crawl(stage: Stage, crews: dict[str, nodes.Crew]) -> docs_judge.Loss:
         print(f"{time.monotonic() - began_s:.0f} s: nothing of the two sites is pending; draining")
     finally:
         await store.close()
+    _told_ends(crews, "before it was told to")
     for crew in crews.values():
         crew.drain()
     await _until(stage, began_s, "the drain", lambda: not any(crew.alive() for crew in crews.values()))
+    _told_ends(crews, "at the drain")
     return loss
 
 
@@ -163,14 +165,23 @@ async def _finished(stage: Stage, store: frontier.Frontier, began_s: float) -> N
             f"{site.name} {look and look['pending']}" for site, look in zip(docs_web.SITES, looks, strict=True)
         )
         if time.monotonic() - began_s > stage.limit_s:
-            raise Late(f"after {stage.limit_s:.0f} s still pending: {left}")
+            raise Ended(f"after {stage.limit_s:.0f} s still pending: {left}")
         await asyncio.sleep(0.5)
+
+
+def _told_ends(crews: dict[str, nodes.Crew], when: str) -> None:
+    """A node that ended otherwise than by a drain is a fault, even where the others went on without it."""
+    for node, crew in crews.items():
+        for end in crew.ended():
+            if end.status or when.startswith("before"):
+                words = "\n".join(crew.log(node).read_text().splitlines()[-5:])
+                raise Ended(f"node {node} {end.how} {when}:\n{words}")
 
 
 async def _until(stage: Stage, began_s: float, what: str, condition: Callable[[], bool]) -> None:
     while not await asyncio.to_thread(condition):
         if time.monotonic() - began_s > stage.limit_s:
-            raise Late(f"after {stage.limit_s:.0f} s: still waiting for {what}")
+            raise Ended(f"after {stage.limit_s:.0f} s: still waiting for {what}")
         await asyncio.sleep(0.2)
 
 

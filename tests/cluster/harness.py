@@ -25,6 +25,7 @@ from shared import agreement, clock, config, etcd, frontier, handoffs, keys, pla
 from tests.cluster import web
 
 LOOK_S = 0.03
+ENDS = (None, 0, -signal.SIGKILL)  # a node runs, has drained, or was killed by the test; all else is a fault
 COMMAND_S = 30.0
 QUICK = {
     "CRAWLRING_MEMBERSHIP__VIEW_LEASE_S": "2.5",
@@ -141,12 +142,7 @@ class Cluster:
         """Start nodes and wait until one view has them all."""
         for name in names:
             self.start(name)
-
-        def joined() -> bool:
-            assert all(self.nodes[name].child.poll() is None for name in names), self.told()
-            return set(names) <= set(self.members())
-
-        self.until(joined, 30, f"{names} are members")
+        self.until(lambda: set(names) <= set(self.members()), 30, f"{names} are members")
 
     def command(self, *arguments: str, status: int | None = 0) -> subprocess.CompletedProcess[str]:
         """Run `crawlring ARGUMENTS` as an operator would."""
@@ -185,6 +181,8 @@ class Cluster:
             found = condition()
             if found:
                 return found
+            broken = [node.id for node in self.nodes.values() if node.child.poll() not in ENDS]
+            assert not broken, f"{broken} ended while waiting: {what}\n{self.told()}"
             assert time.monotonic() < deadline, f"not within {within_s:g} s: {what}\n{self.told()}"
             time.sleep(LOOK_S)
 

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator, Mapping
 
-from shared import agreement, config, etcd, keys, placement, records, sites, urls
+from shared import agreement, config, etcd, keys, membership, records, sites
 
 
 def settings_of(etcd_address: str, redis_url: str, cluster: str) -> config.Config:
@@ -15,15 +15,7 @@ def arguments(settings: config.Config) -> list[str]:
 
 
 def fingerprint(settings: config.Config) -> dict[str, str]:
-    return placement.fingerprint(
-        algorithm=settings.ring.algorithm,
-        vnodes=settings.ring.vnodes,
-        form=urls.FORM_VERSION,
-        sites=sites.Sites(settings.sites.private_suffixes).digest,
-        view_lease_s=settings.membership.view_lease_s,
-        wire_s=settings.membership.wire_s,
-        delays=f"{settings.politeness.delay_min_s:g}/{settings.politeness.delay_cap_s:g}",
-    )
+    return membership.fingerprint(settings, sites_digest=sites.Sites(settings.sites.private_suffixes).digest)
 
 
 @contextlib.contextmanager

@@ -156,6 +156,7 @@ class Crawler:
             sink=jsonl.JsonlSink(self.sink_path),
             counts=metrics.Metrics(),
             clock_error_ms=lambda: 1,
+            store_ms=clock.wall_ms,
             persist=self._persist,
             on_request=self._on_request,
         )
@@ -173,7 +174,9 @@ class Crawler:
         """Visit whatever is due until the condition holds, looked at between visits; else until nothing is left."""
         deadline_s = clock.boot_s() + within_s
         while True:
-            self._apply(self.owned.found(await self._answered(lambda: self.store.inbox(self.me, at_most=1_000))))
+            hints = await self._answered(lambda: self.store.inbox(self.me, at_most=1_000))
+            self._apply(self.owned.found(hints))
+            await self._answered(lambda hints=hints: self.store.empty_inbox(self.me, len(hints)))  # type: ignore[misc]
             await self._claim()
             if until() if until is not None else not len(self.due):
                 return
@@ -229,8 +232,9 @@ class Crawler:
         while self._claims:
             asked = self._claims.pop(0)
             for site in asked.sites:
-                held = self.owned.sites.get(site)
-                epoch = held.tenure or asked.epoch if held else 0
+                epoch = self.owned.claim_epoch(site)
+                if epoch is None:
+                    continue
                 answers = await self._answered(lambda site=site, epoch=epoch: self._ask_claim(site, epoch))  # type: ignore[misc]
                 self._apply(self.owned.claimed(clock.boot_s(), site, epoch, answers[0]))
 
@@ -258,8 +262,7 @@ class Crawler:
         answer = None
         with contextlib.suppress(errors.StoreUnavailable):
             answer = await visit.visit(now, self.tools)
-        now_s = clock.boot_s()
-        self._apply(self.owned.finished(now_s, held, answer, rest_s=max(now.rest_until_s - now_s, 0.0)))
+        self._apply(self.owned.finished(clock.boot_s(), held, answer))
 
     def _permit(self, held: ownership.Held) -> guard.Permit:
         def may_send() -> str | None:

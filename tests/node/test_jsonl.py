@@ -28,7 +28,6 @@ def test_a_page_is_one_line_of_json_with_every_field(tmp_path: Path) -> None:
     sink = jsonl.JsonlSink(tmp_path / "pages-n1.jsonl")
     sink.write(PAGE)
     sink.write({"url": "https://b.example/\n"})
-    sink.sync()
     sink.close()
     first, second = (json.loads(line) for line in (tmp_path / "pages-n1.jsonl").read_text().splitlines())
     assert first["title"] == "Caf\u00e9"

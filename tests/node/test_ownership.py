@@ -44,7 +44,7 @@ def working(sites=SITES, *, overrides=None):
     me.found(sites)
     (claim,) = of(me.settled(1.0, agreement.Settle(10, {})), ownership.Claim)
     for site in claim.sites:
-        me.claimed(2.0, site, claim.epoch, answer(site))
+        me.claimed(2.0, site, me.claim_epoch(site), answer(site))
     return me
 
 
@@ -59,7 +59,7 @@ def test_a_gained_site_waits_for_the_earlier_owners_then_a_full_delay():
     assert of(effects, ownership.Acknowledge) == [ownership.Acknowledge(10)]
     assert of(me.found(["x.example"]), ownership.Claim) == []
     (claim,) = of(me.settled(5.0, agreement.Settle(10, {"b": "ack"})), ownership.Claim)
-    assert claim == ownership.Claim(("x.example",), 10)
+    assert claim == ownership.Claim(("x.example",))
     effects = me.claimed(6.0, "x.example", 10, answer("x.example", owned_by="b"))
     (moved,) = of(effects, ownership.Moved)
     assert (moved.settled_by, moved.held.tenure) == ("ack", 10)
@@ -97,7 +97,7 @@ def test_the_ack_waits_for_what_is_in_flight_on_a_lost_site():
     assert of(effects, ownership.Abandon) == [ownership.Abandon((lost,))]
     assert of(effects, ownership.Acknowledge) == []
     assert not me.owns(lost, 10)
-    effects = me.finished(11.0, held, None, rest_s=0.0)
+    effects = me.finished(11.0, held, None)
     assert of(effects, ownership.Acknowledge) == [ownership.Acknowledge(20)]
 
 
@@ -135,7 +135,7 @@ def test_a_lost_incarnation_says_stopped_only_when_nothing_is_on():
     effects = me.stop(1)
     assert of(effects, ownership.Abandon) == [ownership.Abandon((SITES[0],))]
     assert of(effects, ownership.Stopped) == []
-    assert of(me.finished(11.0, held, None, rest_s=0.0), ownership.Stopped) == [ownership.Stopped(1)]
+    assert of(me.finished(11.0, held, None), ownership.Stopped) == [ownership.Stopped(1)]
     assert of(working().stop(1), ownership.Stopped) == [ownership.Stopped(1)]
 
 
@@ -207,7 +207,7 @@ def test_what_was_queued_while_a_claim_was_on_its_way_is_read_again():
     me.settled(1.0, agreement.Settle(10, {}))
     me.found(["x.example"])
     effects = me.claimed(2.0, "x.example", 10, answer("x.example"))
-    assert of(effects, ownership.Claim) == [ownership.Claim(("x.example",), 0)]
+    assert of(effects, ownership.Claim) == [ownership.Claim(("x.example",))]
     assert of(me.claimed(3.0, "x.example", 10, answer("x.example")), ownership.Claim) == []
 
 
@@ -240,7 +240,7 @@ def test_a_site_is_held_only_while_every_view_since_its_gain_gave_it_to_us(steps
         if data.draw(st.booleans()):
             for claim in of(me.settled(number + 0.5, agreement.Settle(epoch, {})), ownership.Claim):
                 for site in claim.sites:
-                    me.claimed(number + 0.6, site, claim.epoch, answer(site))
+                    me.claimed(number + 0.6, site, me.claim_epoch(site), answer(site))
         for site in SITES:
             mine = [ownership.Placement.of(past, at).owner(site) == "a" for at, past in history]
             assert (site in me.sites) == mine[-1]

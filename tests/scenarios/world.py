@@ -4,6 +4,7 @@ Messages are late, lost and reordered; links are cut, processes frozen and resta
 clocks run at other rates. What reaches each site is written down, and `judge` finds requests that start too close.
 """
 
+import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -282,7 +283,7 @@ class World:
                     self.apply(process, process.owner.found(SITES))
                 case ownership.Claim():
                     for site in effect.sites:
-                        self.claim(process, site, effect.epoch)
+                        self.claim(process, site)
                 case ownership.Ready():
                     process.ready[effect.site] = effect.at_s
                 case ownership.Abandon():
@@ -294,9 +295,11 @@ class World:
                 case ownership.Stopped():
                     self.feed(process, agreement.Stopped(effect.incarnation))
 
-    def claim(self, process: Process, site: str, epoch: int) -> None:
+    def claim(self, process: Process, site: str) -> None:
         """The store's part: newest tenure wins; it may also have forgotten everything."""
-        epoch = epoch or process.owner.sites[site].tenure
+        epoch = process.owner.claim_epoch(site)
+        if epoch is None:
+            return
         stored, owner = self.claims.get(site, (0, None))
         if self.random.random() < 0.05:
             stored, owner = 0, None
@@ -316,7 +319,7 @@ class World:
                 continue
             wait = self.random.random() < 0.1
             if not process.owner.owns(site, held.tenure) or not agreement.has_authority(process.state, now_s, now_s):
-                self.apply(process, process.owner.finished(now_s, held, answer_of(held), rest_s=0.0))
+                self.apply(process, process.owner.finished(now_s, held, answer_of(held)))
                 process.ready.setdefault(site, now_s)
                 continue
             # What the guard let through may still leave the machine G later, whatever has happened to the process.
@@ -329,14 +332,15 @@ class World:
         for site, (ends, held) in list(process.visits.items()):
             if now_s >= ends:
                 del process.visits[site]
-                self.apply(process, process.owner.finished(now_s, held, answer_of(held), rest_s=DELAY_S))
+                held.ready_s = max(held.ready_s, now_s + DELAY_S * agreement.SLACK)
+                self.apply(process, process.owner.finished(now_s, held, answer_of(held)))
         for ends, held in [item for item in process.leaving if now_s >= item[0]]:
             process.leaving.remove((ends, held))
-            self.apply(process, process.owner.finished(now_s, held, None, rest_s=DELAY_S))
+            self.apply(process, process.owner.finished(now_s, held, None))
 
     # -- etcd's answers
 
-    def answer(self, process: Process, call: agreement.Call, sent_s: float, state: agreement.State) -> Any:
+    def answer(self, process: Process, call: agreement.Call, sent_s: float, state: agreement.State) -> Any:  # noqa: PLR0911 - one answer a call
         etcd, me, incarnation = self.etcd, process.name, state.incarnation
         mine = incarnation != 0 and etcd.incarnation(me) == incarnation
         at_epoch = (
@@ -438,9 +442,7 @@ def judge(contacts: list[Contact]) -> list[tuple[Contact, Contact]]:
     by_site: dict[str, list[Contact]] = {}
     for contact in sorted(contacts, key=lambda contact: contact.at):
         by_site.setdefault(contact.site, []).append(contact)
-    return [
-        (a, b) for row in by_site.values() for a, b in zip(row, row[1:], strict=False) if b.at - a.at < DELAY_S - 1e-6
-    ]
+    return [(a, b) for row in by_site.values() for a, b in itertools.pairwise(row) if b.at - a.at < DELAY_S - 1e-6]
 
 
 def moves(contacts: list[Contact]) -> int:

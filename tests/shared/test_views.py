@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared import agreement, errors, placement, records, views
+from shared import agreement, errors, past, placement, records, views
 
 FINGERPRINT = {"ring": "xxh3-64/4"}
 SETTINGS = agreement.Settings()
@@ -220,7 +220,7 @@ def test_who_is_past(what, alive, seen, first_saw_s, now, expected):
     """Rule 5, a row a case."""
     state = views.replace(start(), epoch=30, revisions=((20, 0.0), (35, float(first_saw_s))))
     snap = snapshot(35, members={"b": B} if alive else {}, beats={B: seen} if seen else {})
-    assert views.past(state, snap, ("b", B), now) == expected, what
+    assert past.verdict(state, snap, ("b", B), now) == expected, what
 
 
 def test_who_acted_before_the_first_view_is_past_after_the_wait():

@@ -69,6 +69,7 @@ class Model(stateful.RuleBasedStateMachine):
         offers = [shapes.offer(number, priority=priority) for number, priority in urls]
         assert self.runner.run(shapes.offered(self.desk, *offers, owner_of=lambda _site: "n1")) == wanted
         hints = self.runner.run(self.desk.inbox("n1", at_most=9))
+        self.runner.run(self.desk.empty_inbox("n1", len(hints)))
         assert hints == ([shapes.SITE] if idle and "accepted" in wanted else [])
 
     @stateful.rule(node=NODES, step=st.integers(-2, 3))
