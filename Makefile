@@ -7,13 +7,14 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: help demo test check lint bench lock clean
+.PHONY: help demo test check lint bench takeover docs-crawl stubs lock clean
 
 help:
 	@echo 'make demo    a whole crawl on this machine, with a node lost half way; needs no root'
 	@echo 'make test    all tests; as root it installs the servers from Debian that they run on'
 	@echo 'make check   lint, types, import rules and all tests: what CI runs'
-	@echo 'make bench   the measurements'
+	@echo 'make bench   the measurements (takeover times)'
+	@echo 'make docs-crawl  real pages: the manuals of Python and PostgreSQL over three nodes'
 	@echo 'make lock    requirements.lock anew from pyproject.toml'
 	@echo 'make clean   remove what make made'
 
@@ -32,10 +33,20 @@ lint: $(READY)
 	$(BIN)/mypy --strict
 	$(BIN)/lint-imports
 
-bench: $(READY)
-	@found=no; for each in tests/bench/bench_*.py; do if [ -e "$$each" ]; then \
-		found=yes; echo "== $$each"; $(BIN)/python -m "$$(echo "$${each%.py}" | tr / .)" || exit 1; fi; done; \
-	if [ $$found = no ]; then echo 'there is no measurement in tests/bench'; fi
+bench: takeover
+
+# Ten crashes, ten killed leases and ten drains, timed at the origin: about seven minutes.
+takeover: $(READY)
+	$(BIN)/python -m tests.bench.takeover
+
+# The manuals of Python and PostgreSQL as Debian packages them, behind nginx, over three nodes: about two minutes.
+docs-crawl: $(READY)
+	$(BIN)/python -m tests.cluster.docs_crawl
+
+# Its output loads on protobuf 4.25 and all later ones; that of newer grpcio-tools refuses older runtimes.
+stubs: $(READY)
+	$(PYTHON) -m venv --clear .venv/stubs && .venv/stubs/bin/python -m pip install --quiet grpcio-tools==1.62.3 'setuptools<81'
+	.venv/stubs/bin/python -m grpc_tools.protoc -I. --python_out=. --grpc_python_out=. shared/etcdrpc/etcd.proto
 
 # pip, hatchling and editables are for the installs below and in the tests, which need nothing beyond the lock.
 lock: $(READY)

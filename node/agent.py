@@ -218,7 +218,7 @@ class Agent:
     async def _reach(self, name: str, address: str, ask: Any) -> Any:
         """Try until it answers, saying what is tried: a store may start after its nodes."""
         async for attempt in tenacity.AsyncRetrying(
-            wait=tenacity.wait_exponential_jitter(RETRY_MIN_S, RETRY_MAX_S),
+            wait=tenacity.wait_exponential_jitter(multiplier=RETRY_MIN_S, max=RETRY_MAX_S),
             retry=tenacity.retry_if_exception_type(errors.StoreUnavailable),
         ):
             with attempt:

@@ -340,7 +340,7 @@ class Runner:
         held.n += 1
         began_s = clock.boot_s()
         async for attempt in tenacity.AsyncRetrying(
-            wait=tenacity.wait_exponential_jitter(RETRY_MIN_S, RETRY_MAX_S, jitter=RETRY_MIN_S),
+            wait=tenacity.wait_exponential_jitter(multiplier=RETRY_MIN_S, max=RETRY_MAX_S, jitter=RETRY_MIN_S),
             retry=tenacity.retry_if_exception_type(errors.StoreUnavailable),
             reraise=True,
         ):
@@ -384,7 +384,7 @@ class Runner:
     async def _answered(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Ask the store, again and again while it is away."""
         async for attempt in tenacity.AsyncRetrying(
-            wait=tenacity.wait_exponential_jitter(RETRY_MIN_S, RETRY_MAX_S, jitter=RETRY_MIN_S),
+            wait=tenacity.wait_exponential_jitter(multiplier=RETRY_MIN_S, max=RETRY_MAX_S, jitter=RETRY_MIN_S),
             retry=tenacity.retry_if_exception_type(errors.StoreUnavailable),
         ):
             with attempt:
@@ -401,6 +401,8 @@ class Runner:
             log.warning("store.lost", error=str(error))
             self._counts.store_errors.labels("redis").inc()
         self.trouble = str(error)
+        if self.tools is not None:
+            self.tools.offered.clear()  # it may come back without its last second
 
     def find_store(self) -> None:
         if self.trouble is not None:

@@ -116,9 +116,9 @@ async def request(
     outcome = answer.outcome
     status = getattr(outcome, "status", None)
     name = str(type(outcome).__struct_config__.tag)
-    tools.counts.request(name, status=status)
     if not answer.sent:
         return answer
+    tools.counts.request(name, status=status)
     held, record = now.held, now.record
     delay_ms = round(max(record.delay_s, tools.settings.politeness.delay_min_s) * 1000)
     tools.crawl_log.write(

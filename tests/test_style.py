@@ -13,7 +13,9 @@ FUNCTION_LINES_MAX = 60
 
 
 def modules():
-    return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")) if "etcdrpc" not in path.parts]
+    return [
+        path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")) if "etcdrpc" not in path.parts
+    ]
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from coordinator import local, nodes, origin_log, seeding, small_web
-from shared import agreement, clock, config, etcd, frontier, handoffs, keys, placement, records
+from shared import agreement, clock, config, etcd, frontier, handoffs, keys, membership, placement, records, sites
 from tests.cluster import web
 
 LOOK_S = 0.03
@@ -99,6 +99,18 @@ class Cluster:
         self.ledger = origin_log.Ledger(self.graph, minimum_s=self.delay_s)
         self.keys = keys.EtcdKeys(self.name)
 
+    def settings(self) -> config.Config:
+        """As the nodes have them."""
+        places = {"etcd": self.etcd, "redis": self.redis, "cluster": self.name, "politeness.delay_min_s": self.delay_s}
+        return config.load(environ=self.environ, options=places)
+
+    def found(self) -> None:
+        """Say that nobody has acted before, as `crawlring up` does: else the first view waits VL + G."""
+        settings = self.settings()
+        digest = sites.Sites(settings.sites.private_suffixes).digest
+        with contextlib.closing(etcd.Etcd(self.etcd)) as store:
+            assert store.found(self.keys, membership.fingerprint(settings, sites_digest=digest))
+
     # -- processes
 
     def start(
@@ -140,6 +152,8 @@ class Cluster:
 
     def start_all(self, *names: str) -> None:
         """Start nodes and wait until one view has them all."""
+        if not self.nodes:
+            self.found()
         for name in names:
             self.start(name)
         self.until(lambda: set(names) <= set(self.members()), 30, f"{names} are members")
@@ -156,8 +170,7 @@ class Cluster:
 
     def seed(self) -> None:
         """Offer the seeds, as `crawlring seed` does."""
-        settings = config.load(environ={}, options={"etcd": self.etcd, "redis": self.redis, "cluster": self.name})
-        report = asyncio.run(seeding.seed_lines(settings, self.graph.seeds(), 5))
+        report = asyncio.run(seeding.seed_lines(self.settings(), self.graph.seeds(), 5))
         assert report.accepted == len(self.graph.seeds()), report
 
     def drain(self, *names: str, within_s: float = 25) -> None:
@@ -291,7 +304,7 @@ def running(
     etcd: str,
     redis: str,
     name: str,
-    sites: int = 24,
+    site_count: int = 24,
     pages: int = 9,
     delay_s: float = 0.4,
     slow_s: float = 1.5,
@@ -299,8 +312,8 @@ def running(
     options: Sequence[str] = (),
 ) -> Iterator[Cluster]:
     """A web, and a cluster without nodes yet; nothing is left of either at the exit."""
-    server = web.process(folder / "web", sites=sites, pages=pages, slow_s=slow_s)
-    graph = web.build(sites=sites, pages=pages)
+    server = web.process(folder / "web", sites=site_count, pages=pages, slow_s=slow_s)
+    graph = web.build(sites=site_count, pages=pages)
     server.start()
     cluster = Cluster(folder, etcd, redis, name, graph, server, delay_s, environ, options)
     try:

@@ -56,7 +56,7 @@ def test_a_transfer_that_outlives_its_time_is_cut_short_logged_and_made_again(
         etcd=etcd,
         redis=valkey,
         name=cluster,
-        sites=9,
+        site_count=9,
         pages=4,
         slow_s=4.0,
         environ={**harness.QUICK, "CRAWLRING_MEMBERSHIP__STOP_S": str(stop_s)},

@@ -44,6 +44,7 @@ def test_a_node_cut_off_from_etcd_asks_nothing_once_its_sites_may_move(tmp_path:
                 options=(f"--lease-ttl={TTL_S}",),
             ) as run,
         ):
+            run.found()
             for name, machine in (("n1", here), ("n2", there)):
                 run.start(name, prefix=machine.prefix, host=machine.address, reach=gate)
             run.until(lambda: set(run.members()) == {"n1", "n2"}, 30, "both are members")

@@ -25,7 +25,7 @@ def test_a_node_that_disagrees_or_whose_id_is_taken_is_refused(
 ) -> None:
     ttl_s = 3
     with harness.running(
-        tmp_path, etcd=etcd, redis=valkey, name=cluster, sites=2, pages=4, options=(f"--lease-ttl={ttl_s}",)
+        tmp_path, etcd=etcd, redis=valkey, name=cluster, site_count=2, pages=4, options=(f"--lease-ttl={ttl_s}",)
     ) as run:
         run.start_all("n1")
         first = run.nodes["n1"]

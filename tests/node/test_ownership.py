@@ -188,6 +188,30 @@ def test_a_newer_tenure_in_the_store_sends_the_site_back_to_waiting():
     assert not me.owns(SITES[0], 10)
 
 
+def test_a_fenced_site_that_is_still_ours_is_gained_anew():
+    """A commit refused says that a newer tenure was there; whether the site is ours the view says."""
+    me = working()
+    held = me.start(10.0, SITES[0])
+    effects = me.fenced(held)
+    assert of(effects, ownership.Claim) == [ownership.Claim((SITES[0],))]
+    assert me.sites[SITES[0]] is not held
+    assert not me.owns(SITES[0], 10)
+
+
+def test_a_claim_is_made_under_the_view_held_when_it_is_sent():
+    """An old question that is asked late must not bring an old tenure."""
+    me = working()
+    me.found([SITES[0]])
+    assert me.claim_epoch(SITES[0]) == 10, "a refresh is under the tenure that the site has"
+    me.adopted(3.0, adopt((20, two()), (30, view({"a": (1, 1.0)}, previous=20))))
+    away = next(site for site in SITES if ownership.Placement.of(two(), 20).owner(site) == "b")
+    me.found([away])
+    assert me.claim_epoch(away) is None, "it waits"
+    me.settled(4.0, agreement.Settle(30, {}))
+    assert me.claim_epoch(away) == 30
+    assert me.claim_epoch("elsewhere.example") is None
+
+
 def test_a_refresh_keeps_the_running_number_and_a_claim_under_another_tenure_is_a_bug():
     me = working()
     me.sites[SITES[0]].n = 7

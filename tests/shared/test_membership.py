@@ -8,7 +8,9 @@ import pytest
 
 from shared import agreement, errors, etcd, keys, membership, placement, records, views
 
-QUICK = agreement.Settings(view_lease_s=2.0, wire_s=0.5, confirm_s=0.3, gather_s=0.2, rejoin_s=0.5, lease_ttl_s=3, look_s=0.3)
+QUICK = agreement.Settings(
+    view_lease_s=2.0, wire_s=0.5, confirm_s=0.3, gather_s=0.2, rejoin_s=0.5, lease_ttl_s=3, look_s=0.3
+)
 FINGERPRINT = {"ring": "xxh3-64/16"}
 
 
@@ -79,7 +81,10 @@ async def test_three_nodes_agree_on_one_view_and_have_authority(peers):
 
 async def test_a_killed_lease_stops_its_node_and_the_rest_settle_by_its_word(peers, names):
     one, two = peers("a"), peers("b")
-    await until(lambda: one.session.authority() and two.session.authority() and len(two.session.state.view.members) == 2, "two members")
+    await until(
+        lambda: one.session.authority() and two.session.authority() and len(two.session.state.view.members) == 2,
+        "two members",
+    )
     await until(lambda: not two.session.state.waiting and not one.session.state.waiting, "settled")
     first = one.session.state.incarnation
     killed = time.monotonic()
@@ -97,7 +102,9 @@ async def test_a_killed_lease_stops_its_node_and_the_rest_settle_by_its_word(pee
 
 async def test_a_drained_node_leaves_by_itself(peers):
     one, two = peers("a"), peers("b")
-    await until(lambda: one.session.joined and two.session.joined and len(two.session.state.view.members) == 2, "two members")
+    await until(
+        lambda: one.session.joined and two.session.joined and len(two.session.state.view.members) == 2, "two members"
+    )
     one.session.feed(agreement.Drain())
     await asyncio.wait_for(asyncio.shield(one.task), 15)
     await until(lambda: set(two.session.state.view.members) == {"b"}, "a view without a")
@@ -196,8 +203,58 @@ def test_endpoints_that_are_none_are_refused(text):
 
 
 def test_a_view_survives_its_encoding(names):
-    view = records.View(members={"a": records.Member(incarnation=3, weight=1.5, address="x")}, fingerprint=FINGERPRINT, elders=(("", 0), ("b", 9)))
+    view = records.View(
+        members={"a": records.Member(incarnation=3, weight=1.5, address="x")},
+        fingerprint=FINGERPRINT,
+        elders=(("", 0), ("b", 9)),
+    )
     held = placement.Placement.of(view, 5)
     assert held.owner("example.com") == "a"
     assert held.incarnation("a") == 3
     assert held.incarnation("b") == 0
+
+
+async def test_keys_that_cannot_be_read_are_passed_over_and_end_no_node(peers, names, etcd):
+    """One bad value under the prefix is reported; members go on, and it never counts."""
+    one = peers("a")
+    await until(lambda: one.session.joined and one.session.authority(), "a member")
+    await asyncio.to_thread(put, etcd, names.member("z"), b"{}")
+    await asyncio.to_thread(put, etcd, names.beats() + "oops", b"{}")
+    await asyncio.to_thread(put, etcd, names.override("x.example"), b"\xff\xfe")
+    await until(lambda: one.session.snapshot is not None and len(one.session.snapshot.strange) == 3, "they are seen")
+    assert one.session.authority()
+    assert not one.task.done()
+    assert set(one.session.state.view.members) == {"a"}
+
+
+async def test_a_view_that_cannot_be_read_ends_authority_and_no_node(peers, names, etcd):
+    one = peers("a")
+    await until(one.session.authority, "authority")
+    await asyncio.to_thread(put, etcd, names.view(), b"?")
+    await until(lambda: not one.session.authority(), "no authority")
+    assert not one.task.done()
+    assert "not crawlring's" in one.session.trouble
+
+
+async def test_a_fault_in_the_owner_ends_the_session_and_its_authority(peers):
+    """Half a node is worse than none: what the owner of sites raises comes out of `run`."""
+    one = peers("a")
+    await until(one.session.authority, "authority")
+
+    def broken(_effect, _now_s):
+        raise ArithmeticError("a bug")
+
+    one.session._on_effect = broken
+    peers("b")
+    with pytest.raises(ArithmeticError):
+        await asyncio.wait_for(asyncio.shield(one.task), 15)
+    assert not one.session.authority()
+
+
+def put(address, key, value):
+    store = membership.etcd.Etcd(address)
+    request = membership.etcd.etcdrpc.RequestOp(
+        request_put=membership.etcd.etcdrpc.PutRequest(key=key.encode(), value=value)
+    )
+    assert store._txn([], [request]).succeeded
+    store.close()

@@ -332,3 +332,73 @@ def test_an_override_counts_only_in_a_view_and_only_for_a_member():
 def test_a_state_that_contradicts_itself_is_a_bug():
     with pytest.raises(errors.InvalidTransition):
         views.check(views.replace(start(), deadline_s=1.0))
+
+
+def test_a_confirm_by_another_etcd_or_one_that_went_back_gives_no_authority():
+    """Rule 9: a backup that still holds our key and view would confirm us, and must not."""
+    for revision, cluster_id in ((25, 1), (99, 2)):
+        story = member(now=0.0, others={"b": B})
+        story.feed(agreement.Confirmed(A, 30, 1.0, 1.0, revision, 30, cluster_id), 1.0)
+        assert not agreement.has_authority(story.state, 1.1, 1.1)
+        assert (story.state.phase, story.state.generation) == (agreement.Phase.STOPPING, 1)
+
+
+def test_a_view_that_was_wiped_starts_a_generation_that_waits_for_the_unknown():
+    """Keys deleted from a living etcd: a member that is cut off may still have authority, and no elder names it."""
+    story = member(now=0.0, others={"b": B})
+    story.look(snapshot(60, members={}), 2.0)
+    assert (story.state.phase, story.state.generation) == (agreement.Phase.STOPPING, 1)
+    story.feed(agreement.Stopped(A), 2.0)
+    story.feed(agreement.Tick(), 2.0)
+    story.feed(agreement.Done("resign"), 2.1)
+    story.look(snapshot(61, members={}), 2.2)
+    story.feed(agreement.Tick(), 2.3)
+    story.feed(agreement.Joined(62), 2.4)
+    story.look(snapshot(62, members={"a": 62}), 2.5)
+    story.look(snapshot(62, members={"a": 62}), 3.6)
+    proposed = story.of(agreement.Propose)[-1].view
+    assert (proposed.generation, proposed.previous, proposed.elders) == (1, 0, (agreement.UNKNOWN,))
+    agreed = (63, proposed)
+    acked = {62: beat(64, "a", agreement.epoch_of(1, 63))}
+    story.look(snapshot(64, members={"a": 62}, at=agreed, beats=acked), 4.0)
+    story.look(snapshot(65, members={"a": 62}, at=agreed, beats=acked), 4.0 + SETTINGS.silence_s - 0.1)
+    assert story.of(agreement.Settle) == []
+    story.look(snapshot(66, members={"a": 62}, at=agreed, beats=acked), 4.0 + SETTINGS.silence_s)
+    assert len(story.of(agreement.Settle)) == 1
+
+
+def test_reads_that_stay_behind_show_a_restored_etcd():
+    story = member(now=0.0)
+    for now in (1.0, 2.0, 3.0):
+        story.look(snapshot(20, members={"a": A}), now)
+        assert story.state.phase is agreement.Phase.MEMBER
+    story.look(snapshot(20, members={"a": A}), 4.1)
+    assert story.state.generation == 1
+
+
+def test_a_founded_cluster_does_not_wait_for_the_unknown():
+    """Who has just made an empty store knows that nobody has acted before, and says so with a view of nobody."""
+    story = Story(start())
+    founded = (3, view({}))
+    story.look(snapshot(5, at=founded), 0.0)
+    story.feed(agreement.Tick(), 0.0)
+    story.feed(agreement.Joined(A), 0.0)
+    story.look(snapshot(10, members={"a": A}, at=founded), 0.1)
+    story.look(snapshot(11, members={"a": A}, at=founded), 1.2)
+    (proposed,) = story.of(agreement.Propose)
+    assert (proposed.view.elders, proposed.view.previous) == ((), 3)
+    agreed = (12, proposed.view)
+    story.look(snapshot(13, members={"a": A}, at=agreed, beats={A: beat(13, "a", 12)}), 1.3)
+    assert story.of(agreement.Settle)[-1] == agreement.Settle(12, {"a": "ack"})
+
+
+def test_transfers_on_kept_sites_outlive_a_change_of_view_but_not_the_deadline():
+    story = member(now=0.0, others={"b": B})
+    story.feed(agreement.Confirmed(A, 30, 1.0, 1.0), 1.0)
+    newer = (50, view({"a": (A, 1.0)}, previous=30, elders=(("a", A), ("b", B))))
+    story.look(snapshot(50, members={"a": A}, at=newer), 2.0)
+    assert not agreement.has_authority(story.state, 2.0, 2.0)
+    assert agreement.may_transfer(story.state, 5.9, 5.9)
+    assert not agreement.may_transfer(story.state, 6.0, 6.0)
+    story.feed(agreement.Gone(A), 3.0)
+    assert not agreement.may_transfer(story.state, 3.0, 3.0)
