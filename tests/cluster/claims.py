@@ -86,8 +86,12 @@ def taken_over(
 
     def all_asked() -> list[demo_report.Move]:
         found = moves(cluster, victim, since_ms)
-        whole = sites <= {move.moved.site for move in found}
-        return found if whole and all(move.first or not move.moved.pending for move in found) else []
+        if not sites <= {move.moved.site for move in found}:
+            return []
+        unasked = {move.moved.site for move in found if not move.first and move.moved.pending}
+        # What was pending may all be refused by robots.txt, and then nobody is asked for anything.
+        looks = cluster.sites() if unasked else {}
+        return found if all(looks[site or ""]["pending"] == 0 for site in unasked) else []
 
     return cluster.until(all_asked, within_s, f"the sites of {victim} are taken over: {sorted(sites)}")
 
