@@ -38,7 +38,7 @@ def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     owner.add_argument("url", metavar="URL")
     site = _command(commands, "site", "show all that is known of a site", show_site)
     site.add_argument("site", metavar="SITE", help="a site, or a host or URL of it")
-    handoffs = _command(commands, "handoffs", "print the handoff log, oldest first", show_handoffs)
+    handoffs = _command(commands, "handoffs", "print the handoff log, in the order it was written", show_handoffs)
     handoffs.add_argument("--site", dest="site", metavar="S", help="only the moves of this site")
     handoffs.add_argument("--node", dest="node", metavar="ID", help="only what this node gained or lost")
     handoffs.add_argument("--epoch", dest="epoch", metavar="E", type=int, help="only this epoch")
