@@ -210,6 +210,15 @@ def valkey(data: Path, *, program: str | None = None, options: Sequence[str] = (
     return Server("valkey", command=command, answers=_valkey_answers, data=data)
 
 
+def listens(port: int) -> bool:
+    """Does anything take a connection there? For servers that have no better question; nothing is sent."""
+    try:
+        socket.create_connection((LOOPBACK, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
 def redis_url(server: Server) -> str:
     """The URL of database 0."""
     return f"redis://{server.address}/0"

@@ -5,6 +5,7 @@ What they print as JSON is what scripts rely on: names are added, never changed.
 
 import argparse
 import sys
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -253,10 +254,10 @@ def _site_of(rules: "agreed.Rules", text: str) -> str:
 def _sentence(entry: records.Handoff) -> str:
     if entry.kind == "epoch":
         return (
-            f"{entry.time_ms} epoch {entry.epoch}: {_names(entry.before)} -> {_names(entry.after)}, "
+            f"{_when(entry.time_ms)} epoch {entry.epoch}: {_names(entry.before)} -> {_names(entry.after)}, "
             f"{_word(entry.sites)} sites in {_word(entry.arcs)} arcs"
         )
-    head = f"{entry.time_ms} {entry.site}: {entry.from_node or 'nobody'} -> {_word(entry.to)} at {entry.epoch}"
+    head = f"{_when(entry.time_ms)} {entry.site}: {entry.from_node or 'nobody'} -> {_word(entry.to)} at {entry.epoch}"
     if entry.kind == "first_fetch":
         return f"{head}, first request {_word(entry.gap_ms)} ms after the last committed fetch"
     return (
@@ -264,6 +265,12 @@ def _sentence(entry: records.Handoff) -> str:
         f"{_word(entry.validators)} with validators, {_word(entry.change_rate)} changes a day, "
         f"due by {entry.due_term or '-'}"
     )
+
+
+def _when(time_ms: int) -> str:
+    """UTC, to the millisecond."""
+    seconds, ms = divmod(time_ms, 1000)
+    return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(seconds))}.{ms:03}"
 
 
 def _names(nodes: Sequence[str] | None) -> str:

@@ -223,16 +223,7 @@ def process(folder: Path, *, seed: int, sites: int, largest: int) -> local.Serve
             *("--largest", str(largest), "--log", str(folder / LOG)),
         ]
 
-    return local.Server("web", command=command, answers=_listens, data=folder, environ=nodes.packages())
-
-
-def _listens(port: int) -> bool:
-    """A bare connection, which the origins' log does not see."""
-    try:
-        socket.create_connection((local.LOOPBACK, port), timeout=1).close()
-    except OSError:
-        return False
-    return True
+    return local.Server("web", command=command, answers=local.listens, data=folder, environ=nodes.packages())
 
 
 def _unchanged(request: Request, headers: Mapping[str, str]) -> bool:

@@ -9,7 +9,6 @@ Start it with `python -m tests.bench.endless_web --port 0 --log FILE`.
 import argparse
 import asyncio
 import json
-import socket
 import sys
 from pathlib import Path
 from typing import IO
@@ -40,7 +39,7 @@ def process(folder: Path) -> local.Server:
             *("--port", str(port), "--log", str(folder / LOG)),
         ]
 
-    return local.Server("web", command=command, answers=_listens, data=folder, environ=nodes.packages())
+    return local.Server("web", command=command, answers=local.listens, data=folder, environ=nodes.packages())
 
 
 async def _answer(request: web.Request, log: IO[str]) -> web.Response:
@@ -68,15 +67,6 @@ async def _serve(port: int, file: Path) -> None:
             await asyncio.Event().wait()
         finally:
             await runner.cleanup()
-
-
-def _listens(port: int) -> bool:
-    """A bare connection, which is no request."""
-    try:
-        socket.create_connection((local.LOOPBACK, port), timeout=1).close()
-    except OSError:
-        return False
-    return True
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -6,7 +6,6 @@ redirects there what it does not hold, so that links lead to and fro within a si
 
 import re
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -119,7 +118,7 @@ def server(folder: Path) -> local.Server:
         file.write_text(configuration(port, folder))
         return [NGINX, "-p", str(folder), "-c", str(file)]
 
-    return local.Server("nginx", command=command, answers=_listens, data=folder)
+    return local.Server("nginx", command=command, answers=local.listens, data=folder)
 
 
 def configuration(port: int, folder: Path) -> str:
@@ -209,12 +208,3 @@ def rooms(folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder
-
-
-def _listens(port: int) -> bool:
-    """A bare connection, which nginx does not log."""
-    try:
-        socket.create_connection((local.LOOPBACK, port), timeout=1).close()
-    except OSError:
-        return False
-    return True

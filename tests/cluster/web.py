@@ -150,15 +150,7 @@ def process(folder: Path, *, sites: int, pages: int, slow_s: float) -> local.Ser
             *(f"--sites={sites}", f"--pages={pages}", f"--slow-s={slow_s}"),
         ]
 
-    return local.Server("web", command=command, answers=_listens, data=folder, environ=nodes.packages())
-
-
-def _listens(port: int) -> bool:
-    try:
-        socket.create_connection((local.LOOPBACK, port), timeout=1).close()
-    except OSError:
-        return False
-    return True
+    return local.Server("web", command=command, answers=local.listens, data=folder, environ=nodes.packages())
 
 
 async def _serve(options: argparse.Namespace) -> None:
