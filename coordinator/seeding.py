@@ -175,7 +175,7 @@ async def seed_numbered(
     from shared import frontier  # noqa: PLC0415 - same
 
     seeder = Seeder(settings, await asyncio.to_thread(agreed.rules, settings), priority=priority)
-    store = await frontier.Frontier.open(settings.redis, settings.cluster)
+    store = await frontier.Frontier.open(settings.redis, settings.cluster, durability=settings.durability)
     try:
         while batch := list(itertools.islice(lines, BATCH_LINES)):
             try:
@@ -200,7 +200,7 @@ async def seed_list(settings: config.Config, list_url: str, key: str, *, priorit
     async with contextlib.AsyncExitStack() as closing:
         source = await lists.Lists.open(list_url)
         closing.push_async_callback(source.close)
-        store = await frontier.Frontier.open(settings.redis, settings.cluster)
+        store = await frontier.Frontier.open(settings.redis, settings.cluster, durability=settings.durability)
         closing.push_async_callback(store.close)
         first = 1
         async for page in source.taking(key, at_most=BATCH_LINES):

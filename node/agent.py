@@ -207,8 +207,11 @@ class Agent:
     # -- stores at the start
 
     async def _open_store(self) -> frontier.Frontier:
+        settings = self.settings
         opened: frontier.Frontier = await self._reach(
-            "redis", self.settings.redis, lambda: frontier.Frontier.open(self.settings.redis, self.settings.cluster)
+            "redis",
+            settings.redis,
+            lambda: frontier.Frontier.open(settings.redis, settings.cluster, durability=settings.durability),
         )
         return opened
 

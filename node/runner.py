@@ -27,6 +27,7 @@ from shared import (
 )
 
 CLAIMS_PER_CALL = 128  # one trip to the store; a gain of many sites is claimed in such batches
+STRICT_CLAIMS_PER_CALL = 1_024  # where each trip waits for a disk
 RETRY_MIN_S, RETRY_MAX_S = 0.1, 2.0  # between tries of a store that is away
 INBOX_S = 0.2  # between looks into the inbox
 INBOX_MAX = 1_000
@@ -145,25 +146,38 @@ class Runner:
         """One claim at a time, so that answers come in the order of the questions; idle sites when nothing presses."""
         while not self.over:
             if self._claims:
-                sites = self._claims.popleft()
-                for at in range(0, len(sites), CLAIMS_PER_CALL):
-                    await self._answered(lambda part=sites[at : at + CLAIMS_PER_CALL]: self._claim(part))  # type: ignore[misc]
+                sites = self._next_claims()
+                await self._answered(lambda: self._claim(sites))  # noqa: B023 - awaited here
             elif self._idle:
                 idle = [self._idle.popleft() for _ in range(min(len(self._idle), CLAIMS_PER_CALL))]
                 self.apply(self.owned.found(site for site in idle if site in self.owned.sites))
             else:
                 await self._worked()
 
+    def _next_claims(self) -> list[str]:
+        """What waits, in its order, as much as one trip takes."""
+        room = STRICT_CLAIMS_PER_CALL if self.settings.durability == "strict" else CLAIMS_PER_CALL
+        sites: list[str] = []
+        while self._claims and len(sites) < room:
+            waiting = self._claims.popleft()
+            taken = room - len(sites)
+            sites += waiting[:taken]
+            if waiting[taken:]:
+                self._claims.appendleft(waiting[taken:])
+        return list(dict.fromkeys(sites))
+
     async def _claim(self, sites: Sequence[str]) -> None:
         """Ask for those sites of which an answer is still awaited, each under the epoch that it has by now."""
-        by_epoch: dict[int, list[ownership.Held]] = {}
+        groups: dict[tuple[int, bool], list[ownership.Held]] = {}
         for site in sites:
             epoch = self.owned.claim_epoch(site)
             if epoch is not None:
-                by_epoch.setdefault(epoch, []).append(self.owned.sites[site])
-        for epoch, group in by_epoch.items():
+                held = self.owned.sites[site]
+                groups.setdefault((epoch, held.tenure == epoch), []).append(held)
+        for (epoch, again), group in groups.items():
             names = [held.site for held in group]
-            answers = await self.store.claim(names, self.me, epoch, delay_s=self.settings.politeness.delay_min_s)
+            delay_s = self.settings.politeness.delay_min_s
+            answers = await self.store.claim(names, self.me, epoch, delay_s=delay_s, again=again)
             now_s = clock.boot_s()
             for held, record in zip(group, answers, strict=True):
                 if self.owned.sites.get(held.site) is held:

@@ -13,11 +13,14 @@ import xxhash
 
 from node import access, fetch, links, outcomes, revisit, turn
 from node.sinks import jsonl
-from shared import errors, records, urls
+from shared import errors, logs, records, urls
 
 PARSE_OFF_LOOP_BYTES = 64 * 1024  # larger pages are parsed in a thread
 OFFER_AGAIN_MIN_S, OFFER_AGAIN_MAX_S = 0.1, 2.0  # between tries of a store that is away
+TENURES_MAX = 3  # that a page may end without a commit: it must not take one node after another with it
 OFFERS_KEPT = 200_000  # digests of offers that were answered: links that every page repeats do not travel again
+
+log = logs.get("node.visit")
 
 
 async def visit(now: turn.Turn, tools: turn.Tools) -> records.Committed | None:
@@ -32,15 +35,30 @@ async def visit(now: turn.Turn, tools: turn.Tools) -> records.Committed | None:
         if known is None:
             return await _persist(now, tools, await access.ask(now, tools, origin))
         reason = access.verdict(queued, known, tools)
-        if reason is None:
+        poison = reason is None and await _ends_tenures(now, tools, queued.url)
+        if reason is None and not poison:
             return await _persist(now, tools, await _fetch_page(now, tools, queued, refused))
-        refused.append((queued, reason))
+        refused.append((queued, reason or "three_tenures"))
+        if poison:
+            break  # committed before the next page is asked for: that one may end this tenure too
     change = outcomes.unasked(now, tools.settings, refused) if refused else None
     return await _persist(now, tools, change)
 
 
 async def _persist(now: turn.Turn, tools: turn.Tools, change: records.Commit | None) -> records.Committed | None:
     return None if change is None else await tools.persist(now.held, change)
+
+
+async def _ends_tenures(now: turn.Turn, tools: turn.Tools, url: str) -> bool:
+    """Have three tenures in a row ended at this page without a commit? Asked only where the last one ended without."""
+    if now.held.n or not now.record.barren:
+        return False
+    if now.permit.may_start() is not None:
+        return False  # nothing will be sent, so there is nothing to note
+    ended = await tools.store.attempt(now.held.site, tools.node, now.held.tenure, url)
+    if ended >= TENURES_MAX:
+        log.warning("page.ends_tenures", site=now.held.site, url=url, tenures=ended)
+    return ended >= TENURES_MAX
 
 
 async def _fetch_page(
@@ -59,6 +77,8 @@ async def _fetch_page(
     await _offer(_links(answer.outcome, queued.url, found), tools)
     content = _content(answer.outcome)
     _write_page(now, tools, answer, found=found, url=queued.url, content=content)
+    if tools.sink is not None and tools.settings.durability == "strict":
+        await asyncio.to_thread(tools.sink.sync)  # after the commit nobody fetches this page again (P2)
     after = revisit.page_after(queued.page, answer.outcome, content=content, now_ms=tools.store_ms())
     return outcomes.of_page(now, tools.settings, queued, answer, after=after, refused=refused)
 

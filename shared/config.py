@@ -9,7 +9,7 @@ import tomllib
 import typing
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -149,6 +149,11 @@ class Config(Section):
     etcd: str = "127.0.0.1:2379"
     """HOST:PORT[,HOST:PORT...]"""
     redis: str = "redis://127.0.0.1:6379/0"
+    durability: Literal["default", "strict"] = "default"
+    """strict: nothing is accepted, claimed or committed before the store's disk has it (WAITAOF; on an older store a
+    replica, WAIT), nor before the page's line is on this machine's disk. default: a crash of the store's machine may
+    take about a second, and no page waits for a disk (strict: twice some 0.1 s). Set it on all nodes, and for `seed`.
+    """
     membership: Membership = Membership()
     ring: RingSettings = RingSettings()
     sites: SiteSettings = SiteSettings()

@@ -1,8 +1,8 @@
 """The frontier in Redis or Valkey: offer, claim and commit, one script a site; it and lists.py alone import redis.
 
 It knows no ring and no clock: whoever calls says who owns a site, and every moment is the store's own TIME.
-A call that timed out may have run all the same: every call is harmless when repeated, save that the hints an
-`inbox` call took are gone, and nothing here repeats by itself.
+A call that timed out may have run all the same: every call is harmless when repeated, and nothing here repeats by
+itself. Opened as `strict`, an offer, a claim or a commit is answered once a disk or a replica has it.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import resources
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import msgspec
 import redis.asyncio
@@ -18,11 +18,13 @@ from redis import exceptions
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from shared import errors, keys, packing, records
+from shared import durability, errors, keys, packing, records
 
 CONNECTIONS_MAX = 32  # one call holds one connection; more callers than this wait their turn
+SEALED_CONNECTIONS_MAX = 512  # strict: a call holds its connection until a disk has its writes
 OFFERS_PER_CALL = 500  # of one site, so that one script splits at most three buckets of the seen set
 CALLS_PER_TRIP = 256  # commands sent before their answers are read: bounds the memory of both ends
+SEALED_PER_TRIP = 1_024  # strict: each trip waits for a disk, so there are fewer of them
 RANGES_PER_TRIP = 16  # of the site index, each answering with at most a page
 PAGE_OF_SITES = 1_000
 REPORT_S = 60  # a report is written every second; one this old is of a node that is gone
@@ -44,7 +46,8 @@ NOT_NOW = (
     "TRYAGAIN",
 )
 
-Command = tuple[Any, ...]
+Command = durability.Command
+Durability = Literal["default", "strict"]
 T = TypeVar("T")
 
 
@@ -58,7 +61,7 @@ class _Script:
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 
-SCRIPTS = {name: _Script(name) for name in ("offer", "claim", "commit", "look")}
+SCRIPTS = {name: _Script(name) for name in ("offer", "claim", "try", "commit", "look")}
 
 
 class Frontier:
@@ -69,18 +72,23 @@ class Frontier:
         self._client = client
         self._call_s = call_s
         self._keys = keys.RedisKeys(cluster)
+        self._witness: durability.Witness | None = None
+        """Who is asked whether an offer, a claim or a commit lasts; None: nobody."""
         self._untold: dict[str, None] = {}
         """Sites that went from idle to pending, or may have, and whose owner has no hint yet."""
         self._report = msgspec.json.Decoder(records.NodeReport)
         self._handoff = msgspec.json.Decoder(records.Handoff)
 
     @classmethod
-    async def open(cls, url: str, cluster: str, *, call_s: float = 2.0) -> Self:
-        """Connect, and load the scripts. Raises StoreUnavailable, or ConfigError for a URL of no store."""
+    async def open(cls, url: str, cluster: str, *, call_s: float = 2.0, durability: Durability = "default") -> Self:
+        """Connect, and load the scripts.
+
+        Raises StoreUnavailable, or ConfigError for a URL of no store and for a store that cannot be `strict`.
+        """
         try:
             pool = redis.asyncio.BlockingConnectionPool.from_url(
                 url,
-                max_connections=CONNECTIONS_MAX,
+                max_connections=SEALED_CONNECTIONS_MAX if durability == "strict" else CONNECTIONS_MAX,
                 timeout=call_s,
                 socket_timeout=call_s,
                 socket_connect_timeout=call_s,
@@ -92,10 +100,29 @@ class Frontier:
         frontier = cls(redis.asyncio.Redis.from_pool(pool), cluster, call_s=call_s)
         try:
             await frontier._trip([("SCRIPT", "LOAD", script.text) for script in SCRIPTS.values()])
-        except errors.StoreUnavailable:
+            if durability == "strict":
+                frontier._witness = await frontier._find_witness()
+        except errors.CrawlError:
             await frontier.close()
             raise
         return frontier
+
+    async def _find_witness(self) -> durability.Witness:
+        """The disk, or a replica where the store cannot speak for its disk."""
+        mark = self._keys.mark()
+        disk = durability.disk(mark, call_s=self._call_s)
+        (said,) = await self._pipe([disk.question])
+        if isinstance(said, exceptions.ResponseError) and "unknown command" in str(said).lower():
+            (info,) = await self._trip([("INFO", "replication")])
+            if not int(info["connected_slaves"]):
+                raise durability.refused("it cannot say when a write is on its disk", durability.REPLICA_ADVICE)
+            return durability.replica(mark, call_s=self._call_s)
+        (policy,) = await self._pipe([("CONFIG", "GET", "appendfsync")])  # which may be forbidden
+        if isinstance(said, exceptions.ResponseError):
+            raise durability.refused(str(said), durability.DISK_ADVICE)
+        if policy == [b"appendfsync", b"no"]:
+            raise durability.refused("it never syncs its append-only file", "set `appendfsync everysec` or `always`")
+        return disk
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -129,12 +156,14 @@ class Frontier:
         for at, offer in enumerate(offers):
             shards[offer.score >> 40][offer.site] = offer.score
             by_site[offer.site].append(at)
-        await self._trip([self._index(shard, sites) for shard, sites in shards.items()])
+        index = [self._index(shard, sites) for shard, sites in shards.items()]
+        await self._trip(index)
 
         parts = [(site, part) for site, whole in by_site.items() for part in _chunks(whole, OFFERS_PER_CALL)]
         asked = [(site, packing.offer([offers[at] for at in part], pages_max=pages_max)) for site, part in parts]
         try:
-            answers = await self._run("offer", asked)
+            # Strict: the index again, with the queues. A store that crashed since may have lost it.
+            answers = await self._run("offer", asked, lasting=True, before=index)
         except errors.StoreUnavailable:
             # It may have run all the same, and the repeat would find nothing new to tell.
             self._untold.update(dict.fromkeys(by_site))
@@ -162,15 +191,28 @@ class Frontier:
             self._untold.pop(site, None)
 
     async def claim(
-        self, sites: Sequence[str], node: str, epoch: int, *, delay_s: float
+        self, sites: Sequence[str], node: str, epoch: int, *, delay_s: float, again: bool = False
     ) -> list[records.SiteRecord | None]:
-        """Begin a tenure of each site; None where a newer one holds it. Its due is a full delay ahead."""
+        """Begin a tenure of each site; None where a newer one holds it. Its due is a full delay ahead.
+
+        `again`: these tenures were answered for before and are only read, so there is nothing new that must last.
+        """
         asked = packing.claim(node, epoch, delay_s=delay_s)
-        answers = await self._run("claim", [(site, asked) for site in sites])
+        answers = await self._run("claim", [(site, asked) for site in sites], lasting=not again)
         return [
             None if answer[0] == b"STALE" else packing.site_record(site, answer)
             for site, answer in zip(sites, answers, strict=True)
         ]
+
+    async def attempt(self, site: str, node: str, tenure: int, url: str) -> int:
+        """Note that this tenure begins with this URL; how many before it, in a row, did and ended without a commit.
+
+        For tenures that follow one without a commit. Raises StaleEpoch when a newer one holds the site.
+        """
+        (answer,) = await self._run("try", [(site, packing.attempt(site, node, tenure=tenure, url=url))])
+        if answer[0] == b"FENCED":
+            raise errors.StaleEpoch(f"{site}: tenure {tenure} of {node} is over")
+        return int(answer[1])
 
     async def commit(self, site: str, node: str, tenure: int, n: int, change: records.Commit) -> records.Committed:
         """Apply all of one visit, once however often it is asked for.
@@ -179,7 +221,7 @@ class Frontier:
         longer due or delay has been kept even so.
         """
         asked = packing.commit(site, node, tenure=tenure, n=n, change=change)
-        (answer,) = await self._run("commit", [(site, asked)])
+        (answer,) = await self._run("commit", [(site, asked)], lasting=True)
         word = answer[0]
         if word == b"FENCED":
             raise errors.StaleEpoch(f"{site}: tenure {tenure} of {node} is over")
@@ -301,15 +343,32 @@ class Frontier:
         key = self._keys.inbox(node)
         return [("RPUSH", key, *sites), ("LTRIM", key, -INBOX_MAX, -1), ("EXPIRE", key, INBOX_S)]
 
-    async def _run(self, name: str, calls: Sequence[tuple[str, packing.Arguments]]) -> list[Any]:
-        """One call of the script for each (site, arguments); loaded again if the store has lost it."""
+    async def _run(
+        self,
+        name: str,
+        calls: Sequence[tuple[str, packing.Arguments]],
+        *,
+        lasting: bool = False,
+        before: Sequence[Command] = (),
+    ) -> list[Any]:
+        """One call of the script for each (site, arguments); loaded again if the store has lost it.
+
+        `lasting`: with a witness, answered once it has confirmed them, and `before` with them.
+        """
         script = SCRIPTS[name]
+        witness = self._witness if lasting else None
+
+        async def send(commands: Sequence[Command], *, missing_script: str) -> list[Any]:
+            if witness is None:
+                return await self._trip(commands, missing_script=missing_script)
+            return await self._sealed(commands, witness, before=before, missing_script=missing_script)
+
         commands = [("EVALSHA", script.sha, 1, self._keys.site(site), *asked) for site, asked in calls]
-        answers = await self._trip(commands, missing_script="keep")
+        answers = await send(commands, missing_script="keep")
         missed = [at for at, answer in enumerate(answers) if isinstance(answer, exceptions.NoScriptError)]
         if missed:
             await self._trip([("SCRIPT", "LOAD", script.text)])
-            again = await self._trip([commands[at] for at in missed])
+            again = await send([commands[at] for at in missed], missing_script="raise")
             for at, answer in zip(missed, again, strict=True):
                 answers[at] = answer
         return answers
@@ -318,17 +377,44 @@ class Frontier:
         """Send all, then read all answers: a round trip for each CALLS_PER_TRIP commands."""
         answers: list[Any] = []
         for part in _chunks(commands, CALLS_PER_TRIP):
-            with _translated():
-                pipeline = self._client.pipeline(transaction=False)
-                for command in part:
-                    pipeline.execute_command(*command)
-                answers.extend(await pipeline.execute(raise_on_error=False))
-        for answer in answers:
-            kept = missing_script == "keep" and isinstance(answer, exceptions.NoScriptError)
-            if isinstance(answer, Exception) and not kept:
-                with _translated():
-                    raise answer
+            answers.extend(await self._pipe(part))
+        return _checked(answers, missing_script=missing_script)
+
+    async def _sealed(
+        self,
+        commands: Sequence[Command],
+        witness: durability.Witness,
+        *,
+        before: Sequence[Command],
+        missing_script: str,
+    ) -> list[Any]:
+        """The same, and each trip's writes confirmed. All on one connection: it does not outlive a crash of the store,
+        so that the confirmation is of the store that took the writes.
+        """
+        answers: list[Any] = []
+        for part in _chunks(commands, SEALED_PER_TRIP):
+            *said, confirmed = await self._pipe([*before, *part, *witness.seal()])
+            answers.extend(_checked(said, missing_script=missing_script)[len(before) : -1])
+            witness.check(confirmed)
         return answers
+
+    async def _pipe(self, commands: Sequence[Command]) -> list[Any]:
+        """One round trip on one connection; what the store complains about stands among the answers."""
+        with _translated():
+            pipeline = self._client.pipeline(transaction=False)
+            for command in commands:
+                pipeline.execute_command(*command)
+            return list(await pipeline.execute(raise_on_error=False))
+
+
+def _checked(answers: list[Any], *, missing_script: str) -> list[Any]:
+    """The answers, if none of them is an error."""
+    for answer in answers:
+        kept = missing_script == "keep" and isinstance(answer, exceptions.NoScriptError)
+        if isinstance(answer, Exception) and not kept:
+            with _translated():
+                raise answer
+    return answers
 
 
 @contextmanager

@@ -48,6 +48,10 @@ class RedisKeys:
     def handoffs(self) -> str:
         return f"{self._prefix}handoffs"
 
+    def mark(self) -> str:
+        """Written for the sake of writing: see shared/durability.py."""
+        return f"{self._prefix}mark"
+
 
 class EtcdKeys:
     """etcd key names of one cluster; an instance is a value."""

@@ -38,6 +38,11 @@ def claim(node: str, epoch: int, *, delay_s: float) -> Arguments:
     return (_pack({"node": node, "epoch": epoch, "delay_ms": _ms(delay_s)}),)
 
 
+def attempt(site: str, node: str, *, tenure: int, url: str) -> Arguments:
+    """What try.lua takes."""
+    return (_pack({"node": node, "tenure": tenure, "code": urls.compact(url, site)}),)
+
+
 def commit(site: str, node: str, *, tenure: int, n: int, change: records.Commit) -> Arguments:
     def code(url: str) -> str:
         return urls.compact(url, site)
@@ -107,6 +112,7 @@ def site_record(site: str, answer: Sequence[Any]) -> records.SiteRecord:
         changes=number("changes"),
         observed_s=number("observed_ms") / 1000,
         answered_ms=now_ms,
+        barren=number("barren") > 0,
     )
 
 

@@ -178,6 +178,8 @@ class SiteRecord(Record):
     observed_s: float
     answered_ms: int
     """The store's TIME at the answer."""
+    barren: bool = False
+    """The tenure before this one ended without any commit, and had had the time for one."""
 
 
 class Committed(Record):

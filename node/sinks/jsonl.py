@@ -44,5 +44,9 @@ class JsonlSink:
         """Append one page; call it before the page's commit (P2)."""
         self.lines.write(msgspec.json.encode(page))
 
+    def sync(self) -> None:
+        """Return when the disk holds every page that was written."""
+        self.lines.sync()
+
     def close(self) -> None:
         self.lines.close()

@@ -13,6 +13,11 @@ local stored = number('epoch')
 if asked.epoch < stored or (asked.epoch == stored and fields.owner ~= asked.node) then return {'STALE'} end
 
 if asked.epoch > stored then
+  -- Did the last tenure end without a commit although it outlived its due, so that it may have asked for a page? Then
+  -- 1 if it too knew such a tenure before it, and so left a mark if it began with a page (try.lua); else 2. 0: no.
+  -- A site that moves on while it waits ends no tenure of this kind.
+  local barren = stored > 0 and number('n') == 0 and now >= number('due_ms')
+  put('barren', barren and (number('barren') == 0 and 2 or 1) or 0)
   put('prev_owner', fields.owner or '')
   put('prev_epoch', stored)
   put('owner', asked.node)

@@ -53,6 +53,11 @@ if not held then
   put('epoch', asked.tenure)
 end
 put('n', asked.n)
+-- Whatever ended the tenures before, it did not end this one (try.lua).
+if fields.try_code then
+  redis.call('HDEL', KEYS[1], 'try_code', 'try_n', 'try_epoch')
+  fields.try_code, fields.try_n, fields.try_epoch = nil, nil, nil
+end
 
 -- An owner may lower its site's delay again (a Crawl-delay withdrawn), but not what it cannot have known.
 if #asked.robots > 0 then put('carried_ms', 0) end

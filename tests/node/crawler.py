@@ -316,7 +316,7 @@ async def crawling(
 ) -> AsyncIterator[Crawler]:
     """A node with fresh memory on the store; what it did is judged at the end (P1, P3, P4)."""
     settings = settings_of(out, node, **tables)
-    store = await frontier.Frontier.open(url, "visits")
+    store = await frontier.Frontier.open(url, "visits", durability=settings.durability)
     made = fetch.Fetcher(
         user_agent=settings.identity.user_agent,
         limits=settings.limits,

@@ -53,6 +53,7 @@ async def test_the_whole_frontier_works_where_two_slots_are_refused(cluster_node
         )
         assert (await desk.commit(record.site, "n1", 1, 1, change)).record.later == 1
         assert await desk.look(record.site) is not None
+        assert await desk.attempt(record.site, "n1", 1, record.head[0].url) == 0
         assert await desk.robots(record.site, "https://x.org") is not None
     everything = [(shard, 0, 2**48 - 1) for shard in range(keys.INDEX_SHARDS)]
     assert sorted([site async for page in desk.sites_in(everything) for site in page]) == sorted(sites)
