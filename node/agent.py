@@ -124,6 +124,8 @@ class Agent:
                 group.create_task(lead())
         except* _Left:
             pass
+        except* errors.StoreUnavailable:
+            pass  # what was tried again until the session ended
         except* errors.CrawlError as refusals:
             raise _first(refusals) from None
         with contextlib.suppress(errors.StoreUnavailable):
@@ -195,6 +197,7 @@ class Agent:
             sink=sink,
             counts=self.counts,
             clock_error_ms=work.clock_error_ms,
+            over=lambda: work.over,
             store_ms=lambda: round(clock.wall_ms() + work.store_offset_ms),
             persist=work.persist,
             on_request=work.on_request,

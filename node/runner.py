@@ -81,6 +81,7 @@ class Runner:
         self._idle: deque[str] = deque()
         self._arcs: deque[ownership.ReadArcs] = deque()
         self._abandoned: dict[str, float] = {}
+        self._cut: dict[asyncio.Task[None], float] = {}
         self._work = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
 
@@ -179,6 +180,8 @@ class Runner:
             delay_s = self.settings.politeness.delay_min_s
             answers = await self.store.claim(names, self.me, epoch, delay_s=delay_s, again=again)
             now_s = clock.boot_s()
+            if None in answers:
+                self._session().feed(agreement.Outdated(self.store.newest_tenure))
             for held, record in zip(group, answers, strict=True):
                 if self.owned.sites.get(held.site) is held:
                     self.apply(self.owned.claimed(now_s, held.site, epoch, record))
@@ -220,7 +223,7 @@ class Runner:
             if self.owned.placement is None:
                 continue
             sites = await self._answered(lambda: self.store.inbox(self.me, at_most=INBOX_MAX))
-            if not sites:
+            if not sites or self.owned.placement is None:
                 continue
             by_owner: dict[str, list[str]] = {}
             for site in dict.fromkeys(sites):
@@ -251,10 +254,14 @@ class Runner:
             for site in [site for site, until_s in self._abandoned.items() if now_s >= until_s]:
                 del self._abandoned[site]
                 self._fetcher.abort(site)
-                task = self.visits.get(site)
-                if task is not None:
+                if site in self.visits:
                     # What is cut short is still logged and committed (P3); only a visit that hangs elsewhere is not.
-                    asyncio.get_running_loop().call_later(CUT_S, task.cancel)
+                    self._cut[self.visits[site]] = now_s + CUT_S
+            for task in [task for task, at_s in self._cut.items() if now_s >= at_s or task.done()]:
+                if task.done():
+                    del self._cut[task]
+                else:
+                    task.cancel()  # at every look until it has ended: one cancellation can be lost
 
     async def _dispatch_forever(self) -> None:
         """Start visits of what is due while there is authority, a place and a store."""
@@ -356,6 +363,7 @@ class Runner:
         async for attempt in tenacity.AsyncRetrying(
             wait=tenacity.wait_exponential_jitter(multiplier=RETRY_MIN_S, max=RETRY_MAX_S, jitter=RETRY_MIN_S),
             retry=tenacity.retry_if_exception_type(errors.StoreUnavailable),
+            stop=self._ended,
             reraise=True,
         ):
             with attempt:
@@ -395,11 +403,17 @@ class Runner:
 
     # -- the store
 
+    def _ended(self, _retry: tenacity.RetryCallState) -> bool:
+        """No more tries once the session is over, whatever became of the cancellation."""
+        return self.over
+
     async def _answered(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Ask the store, again and again while it is away."""
         async for attempt in tenacity.AsyncRetrying(
             wait=tenacity.wait_exponential_jitter(multiplier=RETRY_MIN_S, max=RETRY_MAX_S, jitter=RETRY_MIN_S),
             retry=tenacity.retry_if_exception_type(errors.StoreUnavailable),
+            stop=self._ended,
+            reraise=True,
         ):
             with attempt:
                 try:

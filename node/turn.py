@@ -32,6 +32,8 @@ class Tools:
     sink: jsonl.JsonlSink | None
     counts: metrics.Metrics
     clock_error_ms: Callable[[], int]
+    over: Callable[[], bool]
+    """The session has ended: nothing is tried again."""
     store_ms: Callable[[], int]
     """The store's TIME as this machine knows it: what a record says may have been written by another."""
     persist: Callable[[ownership.Held, records.Commit], Awaitable[records.Committed]]

@@ -150,6 +150,8 @@ async def _offer(found: Iterable[str], tools: turn.Tools) -> None:
             multiplier=OFFER_AGAIN_MIN_S, max=OFFER_AGAIN_MAX_S, jitter=OFFER_AGAIN_MIN_S
         ),
         retry=tenacity.retry_if_exception_type(errors.StoreUnavailable),
+        stop=lambda _: tools.over(),
+        reraise=True,
     ):
         with attempt:
             answers = await tools.store.offer(offers, owner_of=tools.owner_of, pages_max=limits.pages_per_site_max)

@@ -129,10 +129,18 @@ class Denied:
     """A conditional write found something changed. It went through consensus, so its `revision` cannot be stale."""
 
     kind: str
+    incarnation: int = 0
     revision: int = 0
     floor: int = 0
     """Highest revision this node had seen when it asked."""
     cluster_id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outdated:
+    """The store holds a tenure of a later epoch than the view we hold."""
+
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +188,22 @@ class Drain:
     """The operator wants this node to leave."""
 
 
-Event = Tick | Joined | Exists | Looked | Confirmed | Denied | Hint | Gone | Done | Failed | Applied | Stopped | Drain
+Event = (
+    Tick
+    | Joined
+    | Exists
+    | Looked
+    | Confirmed
+    | Denied
+    | Outdated
+    | Hint
+    | Gone
+    | Done
+    | Failed
+    | Applied
+    | Stopped
+    | Drain
+)
 
 # --- what to do -----------------------------------------------------------------------------------------------------
 
@@ -306,6 +329,8 @@ class State:
     behind_s: float | None = None
     """Since when reads have been behind what this node has seen; None while they are not."""
     next_join_s: float = float("-inf")
+    outdated: tuple[int, float] = (0, float("inf"))
+    """Latest epoch that the store has shown us beyond ours, and when."""
     lost_s: float = float("-inf")
     lost_incarnation: int = 0
     stopped: bool = True

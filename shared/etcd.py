@@ -71,7 +71,10 @@ class Etcd:
                 return None
             if not answer.kvs or answer.kvs[0].mod_revision != previous:
                 return None
-            found = msgspec.json.decode(answer.kvs[0].value, type=records.View)
+            try:
+                found = msgspec.json.decode(answer.kvs[0].value, type=records.View)
+            except ValueError:
+                return None
             chain.append((agreement.epoch_of(found.generation, previous), found))
             previous = found.previous
         return tuple(reversed(chain))
@@ -101,8 +104,10 @@ class Etcd:
         """Remaining TTL in seconds; 0 or less: the lease is gone."""
         request = etcdrpc.LeaseKeepAliveRequest(ID=lease)
         answer = self._call(
-            lambda client: next(iter(client.leasestub.LeaseKeepAlive(iter([request]), timeout=self.call_s)))
+            lambda client: next(iter(client.leasestub.LeaseKeepAlive(iter([request]), timeout=self.call_s)), None)
         )
+        if answer is None:
+            raise errors.StoreUnavailable("etcd: the keep-alive stream ended without an answer")
         return int(answer.TTL)
 
     def confirm(

@@ -5,7 +5,9 @@ A call that timed out may have run all the same: every call is harmless when rep
 itself. Opened as `strict`, an offer, a claim or a commit is answered once a disk or a replica has it.
 """
 
+import asyncio
 import hashlib
+import itertools
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -28,6 +30,8 @@ SEALED_PER_TRIP = 1_024  # strict: each trip waits for a disk, so there are fewe
 RANGES_PER_TRIP = 16  # of the site index, each answering with at most a page
 PAGE_OF_SITES = 1_000
 REPORT_S = 60  # a report is written every second; one this old is of a node that is gone
+UNTOLD_PER_CALL = 10_000
+UNTOLD_MAX = 100_000  # hints owed beyond it are dropped: owners read their arcs again
 INBOX_MAX = 100_000  # hints beyond it are dropped: owners read their arcs again
 INBOX_S = 3_600  # the same for the inbox of a node that never comes back
 HANDOFFS_MAX = 1_000_000
@@ -74,6 +78,8 @@ class Frontier:
         self._keys = keys.RedisKeys(cluster)
         self._witness: durability.Witness | None = None
         """Who is asked whether an offer, a claim or a commit lasts; None: nobody."""
+        self.newest_tenure = 0
+        """The latest epoch for which a claim was refused."""
         self._untold: dict[str, None] = {}
         """Sites that went from idle to pending, or may have, and whose owner has no hint yet."""
         self._report = msgspec.json.Decoder(records.NodeReport)
@@ -164,7 +170,7 @@ class Frontier:
         try:
             # Strict: the index again, with the queues. A store that crashed since may have lost it.
             answers = await self._run("offer", asked, lasting=True, before=index)
-        except errors.StoreUnavailable:
+        except (errors.StoreUnavailable, asyncio.CancelledError):
             # It may have run all the same, and the repeat would find nothing new to tell.
             self._untold.update(dict.fromkeys(by_site))
             raise
@@ -179,16 +185,17 @@ class Frontier:
         return verdicts
 
     async def tell_owners(self, owner_of: Callable[[str], str | None]) -> None:
-        """Leave the hints that are owed; without an owner none is needed, since a gain reads its arcs."""
+        """Leave the hints that are owed; while no view says who the owner is, they stay owed."""
         by_owner: dict[str, list[str]] = defaultdict(list)
-        told = list(self._untold)
-        for site in told:
+        for site in itertools.islice(self._untold, UNTOLD_PER_CALL):
             owner = owner_of(site)
             if owner is not None:
                 by_owner[owner].append(site)
         await self._trip([command for node, sites in by_owner.items() for command in self._hint(node, sites)])
-        for site in told:
+        for site in itertools.chain.from_iterable(by_owner.values()):
             self._untold.pop(site, None)
+        while len(self._untold) > UNTOLD_MAX:
+            self._untold.pop(next(iter(self._untold)))
 
     async def claim(
         self, sites: Sequence[str], node: str, epoch: int, *, delay_s: float, again: bool = False
@@ -199,6 +206,8 @@ class Frontier:
         """
         asked = packing.claim(node, epoch, delay_s=delay_s)
         answers = await self._run("claim", [(site, asked) for site in sites], lasting=not again)
+        newer = [int(answer[1]) for answer in answers if answer[0] == b"STALE"]
+        self.newest_tenure = max(self.newest_tenure, *newer, 0)
         return [
             None if answer[0] == b"STALE" else packing.site_record(site, answer)
             for site, answer in zip(sites, answers, strict=True)

@@ -218,13 +218,13 @@ class Session:
                     return agreement.Confirmed(
                         state.incarnation, call.epoch, sent_s, sent_wall_s, revision, state.revision, cluster_id
                     )
-                return agreement.Denied("confirm", revision, state.revision, cluster_id)
+                return agreement.Denied("confirm", state.incarnation, revision, state.revision, cluster_id)
             case agreement.Join():
                 return self._join(state)
             case agreement.Propose():
                 done, revision, cluster_id = store.propose(names, state.me, state.incarnation, call)
                 if not done:
-                    return agreement.Denied("propose", revision, state.revision, cluster_id)
+                    return agreement.Denied("propose", state.incarnation, revision, state.revision, cluster_id)
                 self._on_proposed(call.view, agreement.epoch_of(call.view.generation, revision))
                 return agreement.Done("propose")
             case agreement.Resign():

@@ -48,9 +48,10 @@ class Placement:
         return cls(view, epoch, ring.Ring.build(weights, algorithm=algorithm, vnodes=int(vnodes)))
 
     def owner(self, site: str) -> str | None:
-        override = self.view.overrides.get(site)
-        if override is not None and override in self.view.members:
-            return override
+        override = self.view.members.get(self.view.overrides.get(site, ""))
+        if override is not None and override.weight > 0:
+            # A node that drains has weight 0 and must lose its overrides too, or it would leave with them.
+            return self.view.overrides[site]
         return self.ring.owner(site)
 
     def incarnation(self, node: str) -> int:

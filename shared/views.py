@@ -31,6 +31,8 @@ def step(  # noqa: C901, PLR0911, PLR0912 - the table of events
             return _confirmed(state, event, now_s)
         case agreement.Denied():
             return _denied(state, event, now_s)
+        case agreement.Outdated():
+            return _outdated(state, event, now_s), []
         case agreement.Hint():
             return replace(state, next_look_s=now_s), []
         case agreement.Gone():
@@ -89,7 +91,8 @@ def _move(state: agreement.State, now_s: float) -> tuple[agreement.State, list[a
     effects: list[agreement.Effect] = []
     match state.phase:
         case agreement.Phase.OUT if state.draining:
-            state = replace(state, phase=agreement.Phase.LEFT)
+            if "join" not in state.busy:  # one that is on its way may succeed, and then there is a key to give up
+                state = replace(state, phase=agreement.Phase.LEFT)
         case agreement.Phase.OUT if state.cluster_id and now_s >= state.next_join_s:
             state = _call(state, agreement.Join(), effects)
         case agreement.Phase.MEMBER if state.draining:
@@ -156,8 +159,14 @@ def _confirmed(
     ):
         return state, []
     if _went_back(state, event):
+        return _restored(state, now_s, cluster_id=event.cluster_id)
+    later, shown_s = state.outdated
+    if event.epoch == state.epoch < later and event.sent_s > shown_s:
+        # The view of that epoch was agreed before the store could show it, and yet ours still stands: etcd has
+        # forgotten it, and nobody who lives remembers. Its generation is passed by, or every claim would be refused.
+        state = replace(state, generation=max(state.generation, later // agreement.GENERATION_STEP))
         return _restored(state, now_s)
-    state = replace(state, confirmed_s=now_s, revision=max(state.revision, event.revision))
+    state = replace(state, confirmed_s=now_s, revision=max(state.revision, event.revision), behind_s=None)
     if event.epoch != state.epoch:
         return state, []  # rule 3: only a confirm of the view we apply gives authority
     lease = state.settings.view_lease_s
@@ -177,9 +186,16 @@ def _denied(
 ) -> tuple[agreement.State, list[agreement.Effect]]:
     """Something changed under us: nothing is more urgent than to see what."""
     effects: list[agreement.Effect] = []
-    if _went_back(state, event):
-        state, effects = _restored(state, now_s)
+    if event.incarnation == state.incarnation and _went_back(state, event):
+        state, effects = _restored(state, now_s, cluster_id=event.cluster_id)
     return replace(_free(state, event.kind), next_look_s=now_s), effects
+
+
+def _outdated(state: agreement.State, event: agreement.Outdated, now_s: float) -> agreement.State:
+    """Either a newer view is on its way to us, or etcd went back and Redis did not: the next confirm tells."""
+    if event.epoch <= max(state.epoch, state.outdated[0]):
+        return replace(state, next_look_s=now_s)
+    return replace(state, outdated=(event.epoch, now_s), next_look_s=now_s, next_confirm_s=now_s)
 
 
 def _went_back(state: agreement.State, event: agreement.Confirmed | agreement.Denied) -> bool:
@@ -227,8 +243,9 @@ def _known(
     effects: list[agreement.Effect] = []
     other = state.cluster_id and snapshot.cluster_id != state.cluster_id
     emptied = snapshot.view is None and state.generation_seen_s != float("inf")
-    if other or emptied or snapshot.revision < event.floor:
-        state, effects = _restored(state, now_s)
+    older = snapshot.view is not None and snapshot.epoch < state.epoch
+    if other or emptied or older or snapshot.revision < event.floor:
+        state, effects = _restored(state, now_s, cluster_id=snapshot.cluster_id)
     state = _saw(state, snapshot, now_s)
     if state.member and past.incarnation(snapshot, state.me) != state.incarnation:
         state, lost = _lost(state, now_s, "member key gone")
@@ -243,14 +260,18 @@ def _weighed(state: agreement.State, snapshot: agreement.Snapshot) -> agreement.
     return replace(state, draining=True, phase=agreement.Phase.DRAINING)
 
 
-def _restored(state: agreement.State, now_s: float) -> tuple[agreement.State, list[agreement.Effect]]:
+def _restored(
+    state: agreement.State, now_s: float, *, cluster_id: int = 0
+) -> tuple[agreement.State, list[agreement.Effect]]:
     """Rule 9: etcd went back or is another; nothing it agreed to before binds us, or anybody, any more."""
     generation = max(state.generation, state.view.generation if state.view else 0) + 1
     state, effects = _lost(state, now_s, "etcd restored") if state.member else (state, [])
     state = replace(
         state,
+        cluster_id=cluster_id or state.cluster_id,
         generation=generation,
         generation_seen_s=float("inf"),
+        outdated=(0, float("inf")),
         behind_s=None,
         epoch=0,
         view=None,
@@ -387,7 +408,11 @@ def _wanted(state: agreement.State, snapshot: agreement.Snapshot, elders: tuple[
     fresh = snapshot.view is None or generation > snapshot.view.generation
     return records.View(
         members=members,
-        overrides={site: node for site, node in sorted(snapshot.overrides.items()) if node in members},
+        overrides={
+            site: node
+            for site, node in sorted(snapshot.overrides.items())
+            if node in members and members[node].weight > 0
+        },
         fingerprint=dict(ours),
         generation=generation,
         previous=0 if fresh else agreement.revision_of(snapshot.epoch),

@@ -3,14 +3,16 @@
 --
 -- KEYS[1]  the site's hash (see site.lua)
 -- ARGV[1]  msgpack {node, epoch, delay_ms = the cluster's minimum}
--- Returns  {'STALE'} if a newer tenure holds the site, else the answer of site.lua with the word 'CLAIMED'
+-- Returns  {'STALE', stored epoch} if a newer tenure holds the site, else the answer of site.lua with the word 'CLAIMED'
 -- Errors   none. A repeat changes nothing, and names the same owner before.
 local asked = cmsgpack.unpack(ARGV[1])
 load()
 local stored = number('epoch')
 
 -- One epoch gives a site to one node: a second one that claims it computes other owners, and is kept out.
-if asked.epoch < stored or (asked.epoch == stored and fields.owner ~= asked.node) then return {'STALE'} end
+if asked.epoch < stored or (asked.epoch == stored and fields.owner ~= asked.node) then
+  return {'STALE', string.format('%.0f', stored)}
+end
 
 if asked.epoch > stored then
   -- Did the last tenure end without a commit although it outlived its due, so that it may have asked for a page? Then

@@ -157,6 +157,7 @@ class Crawler:
             counts=metrics.Metrics(),
             clock_error_ms=lambda: 1,
             store_ms=clock.wall_ms,
+            over=lambda: False,
             persist=self._persist,
             on_request=self._on_request,
         )
@@ -212,9 +213,9 @@ class Crawler:
     # -- what the runner does
 
     def _adopt(self, epoch: int, elsewhere: dict[str, str], *, whole: bool) -> None:
-        others = {node: records.Member(incarnation=9, weight=0.0, address="") for node in elsewhere.values()}
+        others = {node: records.Member(incarnation=9, weight=1.0, address="") for node in elsewhere.values()}
         members = {self.me: records.Member(incarnation=1, weight=1.0, address=""), **others}
-        view = records.View(members=members, overrides=elsewhere, fingerprint={"ring": "xxh3-64/8"})
+        view = records.View(members=members, overrides={SITE: self.me, **elsewhere}, fingerprint={"ring": "xxh3-64/8"})
         now_s = clock.boot_s()
         self._apply(self.owned.adopted(now_s, agreement.Adopt(((epoch, view),), whole, 1)))
         self._apply(self.owned.settled(now_s, agreement.Settle(epoch, {})))

@@ -40,6 +40,42 @@ def test_every_site_is_visited_again_once_the_trouble_ends():
         assert late == set(world.SITES), f"seed {seed}"
 
 
+def test_a_drained_node_gives_up_its_overrides_before_it_leaves():
+    """A site placed on the node that drains moves with the rest, and its next owner waits for the ack (rule 8)."""
+
+    class Prompt(world.World):
+        def latency(self):
+            return 0.01
+
+    quiet = dict.fromkeys(world.SETTINGS["calm"], 0.0)
+    for seed in range(40):
+        run = Prompt(seed, quiet)
+        run.nodes = run.nodes[:3]
+        run.run(20)
+        run.etcd.overrides[world.SITES[0]] = "n0"
+        run.etcd.write()
+        run.run(40)
+        assert run.contacts[-1].at > 30
+        run.feed(run.nodes[0], agreement.Drain())
+        assert run.run(60) == [], f"seed {seed}"
+        assert {contact.site for contact in run.contacts if contact.at > 45} == set(world.SITES)
+
+
+def test_an_emptied_etcd_beside_a_store_that_remembers_does_not_stop_the_crawl():
+    """All nodes down, etcd new, the store's tenures later than any epoch of the new one: told by the store (rule 9)."""
+    quiet = dict.fromkeys(world.SETTINGS["calm"], 0.0) | {"late": 0.1}
+    run = world.World(3, quiet)
+    run.run(30)
+    for process in run.nodes:
+        run.boot(process)
+        process.down_until = 31.0
+    run.etcd = world.Etcd()
+    run.remembers = True
+    run.claims = {site: (epoch + 5_000, owner) for site, (epoch, owner) in run.claims.items()}
+    assert run.run(110) == []
+    assert {contact.site for contact in run.contacts if contact.at > 40} == set(world.SITES)
+
+
 # Each weakening of the rules below must be caught: a simulation that passes them all would prove nothing.
 
 

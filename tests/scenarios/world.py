@@ -144,6 +144,8 @@ class World:
         for process in self.nodes[4:]:
             process.down_until = self.random.uniform(5, 60)
         self.strikes: list[tuple[float, str, str]] = []
+        self.remembers = False
+        """The store never forgets; else one claim in twenty finds an empty record."""
         if twist:
             twist(self)
 
@@ -241,6 +243,8 @@ class World:
         process.inbox = [item for item in process.inbox if item[0] > self.t]
         for event in due:
             if isinstance(event, Claimed):
+                if event.record is None:
+                    self.feed(process, agreement.Outdated(self.claims[event.site][0]))
                 self.apply(process, process.owner.claimed(now_s, event.site, event.epoch, event.record))
             else:
                 self.feed(process, event)
@@ -301,7 +305,7 @@ class World:
         if epoch is None:
             return
         stored, owner = self.claims.get(site, (0, None))
-        if self.random.random() < 0.05:
+        if not self.remembers and self.random.random() < 0.05:
             stored, owner = 0, None
         record = None
         if epoch >= stored:
@@ -366,13 +370,13 @@ class World:
                 return agreement.Done("keepalive")
             case agreement.Confirm():
                 if not (mine and at_epoch):
-                    return agreement.Denied("confirm", etcd.revision, state.revision, etcd.cluster_id)
+                    return agreement.Denied("confirm", incarnation, etcd.revision, state.revision, etcd.cluster_id)
                 etcd.beats[incarnation] = agreement.SeenBeat(etcd.write(), records.Beat(node=me, applied=call.applied))
                 return agreement.Confirmed(incarnation, call.epoch, sent_s, sent_s)
             case agreement.Propose():
                 untouched = all(mod <= call.revision for _, mod, _, _ in etcd.members.values())
                 if not (mine and at_epoch and untouched):
-                    return agreement.Denied("propose", etcd.revision, state.revision, etcd.cluster_id)
+                    return agreement.Denied("propose", incarnation, etcd.revision, state.revision, etcd.cluster_id)
                 etcd.view, etcd.view_revision = call.view, etcd.write()
                 etcd.history[etcd.view_revision] = call.view
                 for old in call.drop_beats:

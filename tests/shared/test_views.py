@@ -248,7 +248,7 @@ def test_etcd_that_went_back_ends_the_incarnation_and_starts_a_generation():
     story.feed(agreement.Confirmed(A, 30, 1.0, 1.0), 1.0)
     story.look(snapshot(20, members={"a": A}), 1.5)
     assert agreement.has_authority(story.state, 1.6, 1.6), "an old read is no restored etcd"
-    story.feed(agreement.Denied("confirm", revision=21, floor=30, cluster_id=1), 2.0)
+    story.feed(agreement.Denied("confirm", A, revision=21, floor=30, cluster_id=1), 2.0)
     assert story.state.phase is agreement.Phase.STOPPING
     assert not agreement.has_authority(story.state, 2.0, 2.0)
     assert story.state.generation == 1
@@ -402,3 +402,65 @@ def test_transfers_on_kept_sites_outlive_a_change_of_view_but_not_the_deadline()
     assert not agreement.may_transfer(story.state, 6.0, 6.0)
     story.feed(agreement.Gone(A), 3.0)
     assert not agreement.may_transfer(story.state, 3.0, 3.0)
+
+
+def test_a_late_refusal_of_an_earlier_incarnation_is_nobodys_business():
+    story = member(now=0.0)
+    story.feed(agreement.Denied("confirm", A - 1, revision=21, floor=30, cluster_id=1), 1.0)
+    assert (story.state.phase, story.state.generation) == (agreement.Phase.MEMBER, 0)
+
+
+def test_a_restored_etcd_is_one_generation_whoever_tells():
+    """A write tells first, the read after it must not count again."""
+    story = member(now=0.0)
+    story.feed(agreement.Denied("confirm", A, revision=21, floor=30, cluster_id=2), 1.0)
+    story.look(snapshot(22, members={}, cluster_id=2), 1.1)
+    story.feed(agreement.Denied("propose", A, revision=21, floor=30, cluster_id=2), 1.2)
+    assert story.state.generation == 1
+
+
+def test_tenures_beyond_our_view_show_a_lost_etcd_only_if_the_view_still_stands():
+    """The store's word alone may be a view on its way to us; with a confirm sent after it, it is not (rule 9)."""
+    later = agreement.epoch_of(2, 500)
+    story = member(now=0.0)
+    story.feed(agreement.Outdated(later), 2.0)
+    story.feed(agreement.Confirmed(A, 30, sent_s=1.9, sent_wall_s=1.9, revision=31, floor=30, cluster_id=1), 2.1)
+    assert story.state.generation == 0, "sent before the store spoke"
+    story.feed(agreement.Confirmed(A, 30, sent_s=2.2, sent_wall_s=2.2, revision=32, floor=31, cluster_id=1), 2.3)
+    assert (story.state.phase, story.state.generation) == (agreement.Phase.STOPPING, 3)
+
+    story = member(now=0.0, others={"b": B})
+    story.feed(agreement.Outdated(agreement.epoch_of(0, 50)), 2.0)
+    newer = (50, view({"a": (A, 1.0)}, previous=30))
+    story.look(snapshot(50, members={"a": A}, at=newer), 2.1)
+    story.feed(agreement.Confirmed(A, 50, sent_s=2.2, sent_wall_s=2.2), 2.3)
+    assert agreement.has_authority(story.state, 2.4, 2.4)
+
+
+def test_an_older_view_at_a_later_revision_is_a_restored_etcd():
+    story = member(now=0.0, at_revision=95)
+    story.look(snapshot(150, members={"a": A}, at=(80, view({"a": (A, 1.0)}))), 1.0)
+    assert (story.state.phase, story.state.generation) == (agreement.Phase.STOPPING, 1)
+
+
+def test_a_node_told_to_leave_while_it_joins_takes_its_key_back():
+    story = Story(start())
+    story.look(snapshot(5), 0.0)
+    assert agreement.Join() in story.feed(agreement.Tick(), 0.0)
+    story.feed(agreement.Drain(), 0.1)
+    story.feed(agreement.Tick(), 0.2)
+    assert story.state.phase is agreement.Phase.OUT, "the join may still succeed"
+    story.feed(agreement.Joined(A), 0.3)
+    assert agreement.Weigh() in story.feed(agreement.Tick(), 0.4)
+
+    story = Story(start())
+    story.look(snapshot(5), 0.0)
+    story.feed(agreement.Drain(), 0.1)
+    story.feed(agreement.Tick(), 0.2)
+    assert story.state.phase is agreement.Phase.LEFT
+    assert agreement.Join() not in story.effects
+
+
+def test_a_node_of_weight_zero_holds_no_override():
+    held = placement.Placement.of(view({"a": (A, 0.0), "b": (B, 1.0)}, overrides={"x.example": "a"}), 30)
+    assert held.owner("x.example") == "b"
