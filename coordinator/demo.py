@@ -234,7 +234,7 @@ async def _finished(scene: Scene, victim: str, killed_ms: int) -> bool:
     if scene.ledger.missing() or await _unaccounted(scene):
         return False
     entries = await _handoffs(scene)
-    moves = demo_report.moves_from(victim, entries, since_ms=killed_ms)
+    moves = demo_report.moves_from(victim, entries, since_ms=killed_ms, cause="lease_lost")
     back = any(
         entry.kind == "epoch" and entry.time_ms > killed_ms and victim in (entry.after or ()) for entry in entries
     )
@@ -263,7 +263,7 @@ async def _judge(scene: Scene, victim: str, killed_ms: int) -> int:
     entries = await _handoffs(scene)
     saved = scene.data / "handoffs.jsonl"
     saved.write_text("".join(f"{handoffs.json_line(entry)}\n" for entry in entries))
-    moves = demo_report.moves_from(victim, entries, since_ms=killed_ms)
+    moves = demo_report.moves_from(victim, entries, since_ms=killed_ms, cause="lease_lost")
     verdicts = demo_report.verdicts(
         scene.ledger,
         moves,

@@ -40,12 +40,16 @@ class Move:
         return None if self.first is None or self.first.gap_ms is None else self.first.gap_ms / 1000
 
 
-def moves_from(node: str, entries: Iterable[records.Handoff], *, since_ms: int) -> list[Move]:
-    """The sites that left a node at or after a moment, in order of their moves."""
+def moves_from(
+    node: str, entries: Iterable[records.Handoff], *, since_ms: int, cause: records.Cause | None = None
+) -> list[Move]:
+    """The sites that left a node at or after a moment (for this cause alone, if one is given), in order of moves."""
     moved: dict[tuple[str, int], records.Handoff] = {}
     first: dict[tuple[str, int], records.Handoff] = {}
     for entry in entries:
         if entry.site is None or entry.from_node != node or entry.to == node:
+            continue
+        if cause is not None and entry.cause != cause:
             continue
         if entry.kind == "moved" and entry.time_ms >= since_ms:
             moved[entry.site, entry.epoch] = entry

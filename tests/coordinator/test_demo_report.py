@@ -49,6 +49,12 @@ def test_moves_are_those_of_one_node_since_the_kill_with_their_own_first_fetch()
     ]
 
 
+def test_moves_of_another_cause_are_left_out_where_one_is_asked_for():
+    entries = [handoff("a.test", cause="lease_lost"), handoff("b.test", cause="drained")]
+    moves = demo_report.moves_from("n1", entries, since_ms=9_000, cause="lease_lost")
+    assert [move.moved.site for move in moves] == ["a.test"]
+
+
 def test_the_table_lines_up_and_shows_a_dash_for_what_is_not_known():
     moves = demo_report.moves_from("n1", ENTRIES, since_ms=9_000)
     assert demo_report.table(moves) == [
