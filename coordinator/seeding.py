@@ -101,12 +101,7 @@ class Seeder:
         if not _is_utf8(text):
             raise errors.InvalidUrl("not UTF-8")  # nobody can say which characters were meant
         canonical = urls.canonical(text, drop_params=frozenset(self._settings.sites.drop_params))
-        refusal = urls.refusal(
-            canonical,
-            url_bytes_max=limits.url_bytes_max,
-            path_depth_max=limits.path_depth_max,
-            path_repeats_max=limits.path_repeats_max,
-        )
+        refusal = urls.refusal(canonical, limits)
         if refusal is not None:
             raise errors.InvalidUrl(refusal)
         site = self._rules.sites.site_of(canonical)

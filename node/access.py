@@ -42,12 +42,7 @@ async def know_crawl_delays(now: turn.Turn, tools: turn.Tools) -> None:
 def verdict(queued: records.QueuedUrl, known: turn.Robots, tools: turn.Tools) -> str | None:
     """Why this URL may not be fetched now; None where it may."""
     limits = tools.settings.limits
-    trap = urls.refusal(
-        queued.url,
-        url_bytes_max=limits.url_bytes_max,
-        path_depth_max=limits.path_depth_max,
-        path_repeats_max=limits.path_repeats_max,
-    )
+    trap = urls.refusal(queued.url, limits)
     if trap is not None:
         return trap
     if known.rules.allowed(queued.url):

@@ -141,14 +141,6 @@ class Agent:
             address=address,
             fingerprint=membership.fingerprint(self.settings, sites_digest=self.places.digest),
         )
-        rules = agreement.Settings(
-            view_lease_s=member.view_lease_s,
-            wire_s=member.wire_s,
-            confirm_s=member.confirm_s,
-            gather_s=member.gather_s,
-            rejoin_s=member.rejoin_s,
-            lease_ttl_s=member.lease_ttl_s,
-        )
         loop = asyncio.get_running_loop()
 
         def proposed(view: records.View, epoch: int) -> None:
@@ -159,9 +151,10 @@ class Agent:
             self.settings.cluster,
             node=self.me,
             value=value,
-            settings=rules,
+            settings=membership.settings_of(member),
             on_effect=lambda effect, now_s: self.runner.on_effect(effect, now_s) if self.runner else None,
             on_proposed=proposed,
+            on_lost=self.counts.store_errors.labels("etcd").inc,
             drain_s=member.drain_s,
             log=logs.get("shared.membership"),
         )
@@ -197,7 +190,7 @@ class Agent:
             sink=sink,
             counts=self.counts,
             clock_error_ms=work.clock_error_ms,
-            over=lambda: work.over,
+            answered=work.answered,
             store_ms=lambda: round(clock.wall_ms() + work.store_offset_ms),
             persist=work.persist,
             on_request=work.on_request,

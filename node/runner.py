@@ -56,7 +56,7 @@ class Runner:
         self.me = settings.node.id
         self.owned = ownership.Ownership(
             self.me,
-            silence_s=(settings.membership.view_lease_s + settings.membership.wire_s) * clock.SLACK,
+            silence_s=membership.settings_of(settings.membership).silence_s,
             delay_min_s=settings.politeness.delay_min_s,
         )
         self.due = schedule.Schedule()
@@ -64,7 +64,7 @@ class Runner:
         self.visits: dict[str, asyncio.Task[None]] = {}
         self.trouble: str | None = None
         """Why the store does not answer; None while it does."""
-        self.pages = self.requests = self.fenced = self.late = self.arc_reads = 0
+        self.pages = self.requests = self.fenced = self.late = 0
         self.smallest_gap_ratio: float | None = None
         self.over = False
         """The session has ended. Looked at by every worker, because a cancellation can be lost: on Python 3.11
@@ -148,7 +148,7 @@ class Runner:
         while not self.over:
             if self._claims:
                 sites = self._next_claims()
-                await self._answered(lambda: self._claim(sites))  # noqa: B023 - awaited here
+                await self.answered(lambda: self._claim(sites))  # noqa: B023 - awaited here
             elif self._idle:
                 idle = [self._idle.popleft() for _ in range(min(len(self._idle), CLAIMS_PER_CALL))]
                 self.apply(self.owned.found(site for site in idle if site in self.owned.sites))
@@ -206,10 +206,9 @@ class Runner:
                 continue
             if held is None:
                 continue
-            await self._answered(lambda: self._read_arcs(held.ring, arcs, overridden))  # noqa: B023 - awaited here
+            await self.answered(lambda: self._read_arcs(held.ring, arcs, overridden))  # noqa: B023 - awaited here
 
     async def _read_arcs(self, circle: ring.Ring, arcs: tuple[ring.Arc, ...], overridden: tuple[str, ...]) -> None:
-        self.arc_reads += 1
         self._find(site for site in overridden if site not in self.owned.sites)
         async for page in self.store.sites_in(ring.index_ranges(circle, arcs)):
             self._find(site for site in page if site not in self.owned.sites)
@@ -222,7 +221,7 @@ class Runner:
             await asyncio.sleep(INBOX_S)
             if self.owned.placement is None:
                 continue
-            sites = await self._answered(lambda: self.store.inbox(self.me, at_most=INBOX_MAX))
+            sites = await self.answered(lambda: self.store.inbox(self.me, at_most=INBOX_MAX))
             if not sites or self.owned.placement is None:
                 continue
             by_owner: dict[str, list[str]] = {}
@@ -230,13 +229,13 @@ class Runner:
                 by_owner.setdefault(self.owned.owner_of(site) or self.me, []).append(site)
             self.apply(self.owned.found(by_owner.pop(self.me, ())))
             for owner, others in by_owner.items():
-                await self._answered(lambda owner=owner, others=others: self.store.wake(owner, others))  # type: ignore[misc]
-            await self._answered(lambda sites=sites: self.store.empty_inbox(self.me, len(sites)))  # type: ignore[misc]
+                await self.answered(lambda owner=owner, others=others: self.store.wake(owner, others))  # type: ignore[misc]
+            await self.answered(lambda sites=sites: self.store.empty_inbox(self.me, len(sites)))  # type: ignore[misc]
 
     async def _write_log_forever(self) -> None:
         while not self.over:
             if self.chronicle.waiting:
-                await self._answered(lambda: self.chronicle.write(self.store))
+                await self.answered(lambda: self.chronicle.write(self.store))
             else:
                 await self._worked(1.0)
 
@@ -360,21 +359,9 @@ class Runner:
         """Commit; while the store is away, again, as long as the site may still be committed by us."""
         held.n += 1
         began_s = clock.boot_s()
-        async for attempt in tenacity.AsyncRetrying(
-            wait=tenacity.wait_exponential_jitter(multiplier=RETRY_MIN_S, max=RETRY_MAX_S, jitter=RETRY_MIN_S),
-            retry=tenacity.retry_if_exception_type(errors.StoreUnavailable),
-            stop=self._ended,
-            reraise=True,
-        ):
-            with attempt:
-                try:
-                    answer = await self.store.commit(
-                        held.site, self.me, held.tenure, held.n, _aged(change, clock.boot_s() - began_s)
-                    )
-                except errors.StoreUnavailable as error:
-                    self.lose_store(error)
-                    raise
-        self.find_store()
+        answer = await self.answered(
+            lambda: self.store.commit(held.site, self.me, held.tenure, held.n, _aged(change, clock.boot_s() - began_s))
+        )
         self.pages += change.visits
         self._counts.pages.inc(change.visits)
         if answer.forgotten:
@@ -403,16 +390,12 @@ class Runner:
 
     # -- the store
 
-    def _ended(self, _retry: tenacity.RetryCallState) -> bool:
-        """No more tries once the session is over, whatever became of the cancellation."""
-        return self.over
-
-    async def _answered(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask the store, again and again while it is away."""
+    async def answered(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask the store, again and again while it is away and the session goes on; a cancellation may be lost."""
         async for attempt in tenacity.AsyncRetrying(
             wait=tenacity.wait_exponential_jitter(multiplier=RETRY_MIN_S, max=RETRY_MAX_S, jitter=RETRY_MIN_S),
             retry=tenacity.retry_if_exception_type(errors.StoreUnavailable),
-            stop=self._ended,
+            stop=lambda _: self.over,
             reraise=True,
         ):
             with attempt:

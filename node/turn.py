@@ -7,13 +7,20 @@ import random
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol, TypeVar
 
 from node import fetch, guard, ownership, politeness, robots
 from node.sinks import jsonl
-from shared import clock, config, frontier, logs, metrics, records, sites
+from shared import agreement, clock, config, frontier, logs, metrics, records, sites
 
+T = TypeVar("T")
 Visit = Literal["first", "recrawl", "retry", "robots"]
+
+
+class Answered(Protocol):
+    """What asks a store until it answers."""
+
+    async def __call__(self, ask: Callable[[], Awaitable[T]]) -> T: ...
 
 
 @dataclass(slots=True)
@@ -32,8 +39,8 @@ class Tools:
     sink: jsonl.JsonlSink | None
     counts: metrics.Metrics
     clock_error_ms: Callable[[], int]
-    over: Callable[[], bool]
-    """The session has ended: nothing is tried again."""
+    answered: Answered
+    """Ask the store, again and again while it is away."""
     store_ms: Callable[[], int]
     """The store's TIME as this machine knows it: what a record says may have been written by another."""
     persist: Callable[[ownership.Held, records.Commit], Awaitable[records.Committed]]
@@ -97,7 +104,7 @@ def rest(now: Turn, settings: config.Config, answer: fetch.Answer, *, visit: Vis
         jitter01=random.random(),
     )
     owed_s = max(now.pace.due_in_s, now.record.delay_s)
-    now.held.ready_s = max(now.held.ready_s, answer.end_boot_s + owed_s * clock.SLACK)
+    now.held.ready_s = max(now.held.ready_s, answer.end_boot_s + owed_s * agreement.SLACK)
 
 
 async def request(
@@ -116,10 +123,10 @@ async def request(
     )
     rest(now, tools.settings, answer, visit=visit)
     outcome = answer.outcome
-    status = getattr(outcome, "status", None)
-    name = str(type(outcome).__struct_config__.tag)
     if not answer.sent:
         return answer
+    status = getattr(outcome, "status", None)
+    name = str(type(outcome).__struct_config__.tag)
     tools.counts.request(name, status=status)
     held, record = now.held, now.record
     delay_ms = round(max(record.delay_s, tools.settings.politeness.delay_min_s) * 1000)

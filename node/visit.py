@@ -8,7 +8,6 @@ import asyncio
 import dataclasses
 from collections.abc import Iterable
 
-import tenacity
 import xxhash
 
 from node import access, fetch, links, outcomes, revisit, turn
@@ -16,7 +15,6 @@ from node.sinks import jsonl
 from shared import errors, logs, records, urls
 
 PARSE_OFF_LOOP_BYTES = 64 * 1024  # larger pages are parsed in a thread
-OFFER_AGAIN_MIN_S, OFFER_AGAIN_MAX_S = 0.1, 2.0  # between tries of a store that is away
 TENURES_MAX = 3  # that a page may end without a commit: it must not take one node after another with it
 OFFERS_KEPT = 200_000  # digests of offers that were answered: links that every page repeats do not travel again
 
@@ -132,12 +130,7 @@ async def _offer(found: Iterable[str], tools: turn.Tools) -> None:
         if digest in tools.offered:
             tools.offered.move_to_end(digest)
             continue
-        if urls.refusal(
-            url,
-            url_bytes_max=limits.url_bytes_max,
-            path_depth_max=limits.path_depth_max,
-            path_repeats_max=limits.path_repeats_max,
-        ):
+        if urls.refusal(url, limits):
             continue
         site = tools.places.site_of(url)
         offers.append(records.Offer(url=url, site=site, score=tools.score_of(site)))
@@ -145,16 +138,9 @@ async def _offer(found: Iterable[str], tools: turn.Tools) -> None:
     if not offers:
         return
     # The page is here: while the store is away, waiting costs its site less than another fetch (P3).
-    async for attempt in tenacity.AsyncRetrying(
-        wait=tenacity.wait_exponential_jitter(
-            multiplier=OFFER_AGAIN_MIN_S, max=OFFER_AGAIN_MAX_S, jitter=OFFER_AGAIN_MIN_S
-        ),
-        retry=tenacity.retry_if_exception_type(errors.StoreUnavailable),
-        stop=lambda _: tools.over(),
-        reraise=True,
-    ):
-        with attempt:
-            answers = await tools.store.offer(offers, owner_of=tools.owner_of, pages_max=limits.pages_per_site_max)
+    answers = await tools.answered(
+        lambda: tools.store.offer(offers, owner_of=tools.owner_of, pages_max=limits.pages_per_site_max)
+    )
     for verdict in answers:
         tools.counts.links.labels(verdict).inc()
     tools.offered.update(dict.fromkeys(digests))

@@ -6,8 +6,6 @@ looked at, beside logs and records, only to notice a jump forward: see `agreemen
 
 import time
 
-SLACK = 1.002  # clocks of two machines run within 0.1 % of each other: every wait between them is this much longer
-
 
 def boot_s() -> float:
     """Seconds since boot, suspend included; comparable only on one machine."""

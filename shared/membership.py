@@ -36,6 +36,18 @@ def fingerprint(settings: config.Config, *, sites_digest: str) -> dict[str, str]
     )
 
 
+def settings_of(member: config.Membership) -> agreement.Settings:
+    """The numbers of the configuration that the protocol's rules take."""
+    return agreement.Settings(
+        view_lease_s=member.view_lease_s,
+        wire_s=member.wire_s,
+        confirm_s=member.confirm_s,
+        gather_s=member.gather_s,
+        rejoin_s=member.rejoin_s,
+        lease_ttl_s=member.lease_ttl_s,
+    )
+
+
 class Session:
     """Register, confirm, agree; `authority()` answers the guard, `on_effect` gets what concerns the sites."""
 
@@ -49,6 +61,7 @@ class Session:
         settings: agreement.Settings,
         on_effect: Callable[[OwnerEffect, float], None],
         on_proposed: Callable[[records.View, int], None] = lambda _view, _epoch: None,
+        on_lost: Callable[[], None] = lambda: None,
         drain_s: float = 30.0,
         log: structlog.typing.FilteringBoundLogger | None = None,
     ) -> None:
@@ -60,6 +73,7 @@ class Session:
         self._store = store
         self._on_effect = on_effect
         self._on_proposed = on_proposed
+        self._on_lost = on_lost
         self._log = log or structlog.get_logger()
         self._drain_s = drain_s
         self._calls = ThreadPoolExecutor(max_workers=6, thread_name_prefix="etcd")
@@ -193,6 +207,7 @@ class Session:
         except errors.StoreUnavailable as error:
             if self.trouble is None:
                 self._log.warning("etcd.lost", call=call.kind, error=str(error))
+                self._on_lost()
             self.trouble = str(error)
             return agreement.Failed(call.kind)
         if self.trouble is not None:

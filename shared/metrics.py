@@ -82,7 +82,7 @@ class Metrics:
         )
         self.store_errors = prometheus_client.Counter(
             "crawlring_store_errors",
-            "Calls that a store did not answer in time.",
+            "Times that a store stopped answering.",
             ["store"],
             registry=registry,
         )

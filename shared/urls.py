@@ -20,6 +20,7 @@ Path case, trailing slash, parameter order, `www.` and an empty query stay: a se
 import functools
 import re
 from collections import Counter
+from typing import Protocol
 from urllib.parse import unquote_plus
 
 import ada_url
@@ -114,21 +115,32 @@ def expand(code: str, site: str) -> str:
     return f"{scheme}://{subdomain}{dot}{site}{colon}{port}/{path}"
 
 
-def refusal(canonical: str, *, url_bytes_max: int, path_depth_max: int, path_repeats_max: int) -> str | None:
+class Limits(Protocol):
+    """The numbers of the configuration's limits table that are needed here."""
+
+    @property
+    def url_bytes_max(self) -> int: ...
+    @property
+    def path_depth_max(self) -> int: ...
+    @property
+    def path_repeats_max(self) -> int: ...
+
+
+def refusal(canonical: str, limits: Limits) -> str | None:
     """Why a URL looks like a trap: `too_long`, `too_deep` or `repeats`; None if it does not.
 
     Depth counts the path's segments; a segment that stands more often than `path_repeats_max` is a path in
     a loop.
     """
-    if len(canonical) > url_bytes_max:  # a canonical URL is ASCII
+    if len(canonical) > limits.url_bytes_max:  # a canonical URL is ASCII
         return "too_long"
     path = path_of(canonical).partition("?")[0]
-    if path.count("/") <= path_repeats_max and path.count("/") <= path_depth_max:
+    if path.count("/") <= limits.path_repeats_max and path.count("/") <= limits.path_depth_max:
         return None
     segments = [segment for segment in path.split("/") if segment]
-    if len(segments) > path_depth_max:
+    if len(segments) > limits.path_depth_max:
         return "too_deep"
-    if segments and max(Counter(segments).values()) > path_repeats_max:
+    if segments and max(Counter(segments).values()) > limits.path_repeats_max:
         return "repeats"
     return None
 

@@ -157,7 +157,7 @@ class Crawler:
             counts=metrics.Metrics(),
             clock_error_ms=lambda: 1,
             store_ms=clock.wall_ms,
-            over=lambda: False,
+            answered=self._answered,
             persist=self._persist,
             on_request=self._on_request,
         )

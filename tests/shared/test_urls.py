@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from shared import errors, sites, urls
+from shared import config, errors, sites, urls
 
 # A busy machine is no counter-example.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -306,7 +306,7 @@ def test_a_digest_is_the_same_in_every_process_and_version():
 )
 def test_traps_are_refused_for_a_reason(path, reason):
     url = urls.canonical(f"https://example.com{path}")
-    assert urls.refusal(url, url_bytes_max=200, path_depth_max=10, path_repeats_max=3) == reason
+    assert urls.refusal(url, config.Limits(url_bytes_max=200, path_depth_max=10, path_repeats_max=3)) == reason
 
 
 # --- what others published -----------------------------------------------------------------------------------
