@@ -17,6 +17,14 @@ class StoreRefused(StoreUnavailable):
     """etcd answered, and will not: a lease that is gone, a revision that is compacted."""
 
 
+class StoreForbidden(StoreUnavailable):
+    """A store answered, and does not let us in: only the operator can change that. Exit status 2 for a command."""
+
+
+class DamagedSite(CrawlError):
+    """What the store holds of one site cannot be read: that site is left alone, the others go on."""
+
+
 class StaleEpoch(CrawlError):
     """A newer tenure owns the site: let it go."""
 

@@ -1,29 +1,27 @@
-"""The frontier in Redis or Valkey: offer, claim and commit, one script a site; it and lists.py alone import redis.
+"""The frontier in Redis, Valkey or a Redis Cluster: offer, claim and commit, one script a site.
 
 It knows no ring and no clock: whoever calls says who owns a site, and every moment is the store's own TIME.
 A call that timed out may have run all the same: every call is harmless when repeated, and nothing here repeats by
 itself. Opened as `strict`, an offer, a claim or a commit is answered once a disk or a replica has it.
+
+On a cluster a site's moments (due, last fetch) are its own master's TIME. Where the site moves to another master, or a
+replica takes over, whose clock is behind or ahead, it waits longer or less long than its due by that difference. A due
+is no more than a courtesy between tenures: the full delay that follows a claim is counted by its owner's own clock.
 """
 
 import asyncio
 import hashlib
 import itertools
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib import resources
 from typing import Any, Literal, Self, TypeVar
 
 import msgspec
-import redis.asyncio
-from redis import exceptions
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 
-from shared import durability, errors, keys, packing, records
+from shared import durability, errors, keys, packing, records, slots, stores
 
-CONNECTIONS_MAX = 32  # one call holds one connection; more callers than this wait their turn
-SEALED_CONNECTIONS_MAX = 512  # strict: a call holds its connection until a disk has its writes
 OFFERS_PER_CALL = 500  # of one site, so that one script splits at most three buckets of the seen set
 CALLS_PER_TRIP = 256  # commands sent before their answers are read: bounds the memory of both ends
 SEALED_PER_TRIP = 1_024  # strict: each trip waits for a disk, so there are fewer of them
@@ -37,47 +35,39 @@ INBOX_S = 3_600  # the same for the inbox of a node that never comes back
 HANDOFFS_MAX = 1_000_000
 ROBOTS_PER_TRIP = 16  # robots answers read at once: each may hold 500 KiB
 
-# What a store says when it is there but cannot serve: the caller waits, as for one that does not answer.
-NOT_NOW = (
-    "BUSY",
-    "CLUSTERDOWN",
-    "LOADING",
-    "MASTERDOWN",
-    "MISCONF",
-    "NOREPLICAS",
-    "OOM",
-    "READONLY",
-    "TRYAGAIN",
-)
-
 Command = durability.Command
 Durability = Literal["default", "strict"]
 T = TypeVar("T")
 
 
-class _Script:
-    """One atomic step: the first line of its file (flags for the store), site.lua, the rest of its file."""
+class Script:
+    """One atomic step."""
 
-    def __init__(self, name: str) -> None:
-        folder = resources.files("shared") / "lua"
-        first, _, rest = (folder / f"{name}.lua").read_text().partition("\n")
-        self.text = f"{first}\n{(folder / 'site.lua').read_text()}\n{rest}"
-        self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
-SCRIPTS = {name: _Script(name) for name in ("offer", "claim", "try", "commit", "look")}
+def _script(name: str) -> Script:
+    """The first line of its file (flags for the store), site.lua, the rest of its file."""
+    folder = resources.files("shared") / "lua"
+    first, _, rest = (folder / f"{name}.lua").read_text().partition("\n")
+    return Script(f"{first}\n{(folder / 'site.lua').read_text()}\n{rest}")
+
+
+SCRIPTS = {name: _script(name) for name in ("offer", "claim", "try", "commit", "look")}
+READING = {"look"}
 
 
 class Frontier:
-    """One connection pool to the store of one cluster."""
+    """The connections to the store of one cluster."""
 
-    def __init__(self, client: "redis.asyncio.Redis", cluster: str, *, call_s: float) -> None:
+    def __init__(self, store: stores.Store, cluster: str, *, call_s: float, strict: bool) -> None:
         self.cluster = cluster
-        self._client = client
+        self._store = store
         self._call_s = call_s
+        self._strict = strict
         self._keys = keys.RedisKeys(cluster)
-        self._witness: durability.Witness | None = None
-        """Who is asked whether an offer, a claim or a commit lasts; None: nobody."""
         self.newest_tenure = 0
         """The latest epoch for which a claim was refused."""
         self._untold: dict[str, None] = {}
@@ -87,61 +77,37 @@ class Frontier:
 
     @classmethod
     async def open(cls, url: str, cluster: str, *, call_s: float = 2.0, durability: Durability = "default") -> Self:
-        """Connect, and load the scripts.
+        """Connect, and load the scripts. `redis-cluster://` and `rediss-cluster://` name servers of a Redis Cluster.
 
         Raises StoreUnavailable, or ConfigError for a URL of no store and for a store that cannot be `strict`.
         """
+        where = stores.place(url, call_s=call_s, strict=durability == "strict")
+        names = keys.RedisKeys(cluster)
+        store = slots.Clustered(where, names) if where.clustered else stores.Single(where, mark=names.mark())
         try:
-            pool = redis.asyncio.BlockingConnectionPool.from_url(
-                url,
-                max_connections=SEALED_CONNECTIONS_MAX if durability == "strict" else CONNECTIONS_MAX,
-                timeout=call_s,
-                socket_timeout=call_s,
-                socket_connect_timeout=call_s,
-                retry=Retry(NoBackoff(), 0),
-                protocol=2,  # under RESP3, redis 8.1.0 does not notice a connection that the server closed
-            )
-        except ValueError as error:
-            raise errors.ConfigError(f"redis URL {url!r}: {error}") from error
-        frontier = cls(redis.asyncio.Redis.from_pool(pool), cluster, call_s=call_s)
-        try:
-            await frontier._trip([("SCRIPT", "LOAD", script.text) for script in SCRIPTS.values()])
+            for script in SCRIPTS.values():
+                await store.load(script.text, ())
             if durability == "strict":
-                frontier._witness = await frontier._find_witness()
+                await store.seal()
         except errors.CrawlError:
-            await frontier.close()
+            await store.close()
             raise
-        return frontier
-
-    async def _find_witness(self) -> durability.Witness:
-        """The disk, or a replica where the store cannot speak for its disk."""
-        mark = self._keys.mark()
-        disk = durability.disk(mark, call_s=self._call_s)
-        (said,) = await self._pipe([disk.question])
-        if isinstance(said, exceptions.ResponseError) and "unknown command" in str(said).lower():
-            (info,) = await self._trip([("INFO", "replication")])
-            if not int(info["connected_slaves"]):
-                raise durability.refused("it cannot say when a write is on its disk", durability.REPLICA_ADVICE)
-            return durability.replica(mark, call_s=self._call_s)
-        (policy,) = await self._pipe([("CONFIG", "GET", "appendfsync")])  # which may be forbidden
-        if isinstance(said, exceptions.ResponseError):
-            raise durability.refused(str(said), durability.DISK_ADVICE)
-        if policy == [b"appendfsync", b"no"]:
-            raise durability.refused("it never syncs its append-only file", "set `appendfsync everysec` or `always`")
-        return disk
+        return cls(store, cluster, call_s=call_s, strict=durability == "strict")
 
     async def close(self) -> None:
-        await self._client.aclose()
+        await self._store.close()
 
     async def ping(self) -> int:
-        """The store's TIME in milliseconds."""
-        seconds, microseconds = (await self._trip([("TIME",)]))[0]
+        """The store's TIME in milliseconds; a cluster's is that of the first of its masters, and all must answer."""
+        ((seconds, microseconds),) = (await self._store.everywhere(("TIME",)))[0]
         return int(seconds) * 1000 + int(microseconds) // 1000
 
     async def run_id(self) -> str:
-        """Another one after each start of the store: what was remembered of its answers may then be wrong."""
-        (info,) = await self._trip([("INFO", "server")])
-        return str(info["run_id"])
+        """Another one after each start of a server: what was remembered of its answers may then be wrong."""
+        ids = [str(info["run_id"]) for (info,) in await self._store.everywhere(("INFO", "server"))]
+        if len(ids) == 1:
+            return ids[0]
+        return hashlib.sha1(" ".join(sorted(ids)).encode(), usedforsecurity=False).hexdigest()
 
     # --- URLs -----------------------------------------------------------------------------------------------
 
@@ -152,7 +118,7 @@ class Frontier:
         owner_of: Callable[[str], str | None],
         pages_max: int,
     ) -> list[str]:
-        """`accepted`, `known` or `full` for each offer, in their order.
+        """`accepted`, `known`, `full` or `damaged` (nothing was taken) for each offer, in their order.
 
         P2: the index first, since an empty site in it is harmless and a queue out of it would be lost; then
         the queues; the owner's hint last, since it is never the only trace.
@@ -175,7 +141,9 @@ class Frontier:
             self._untold.update(dict.fromkeys(by_site))
             raise
         verdicts = [""] * len(offers)
-        for (site, part), (woke, letters) in zip(parts, answers, strict=True):
+        for (site, part), answer in zip(parts, answers, strict=True):
+            damaged = isinstance(answer, errors.DamagedSite)
+            woke, letters = (0, packing.DAMAGED * len(part)) if damaged else answer
             for at, verdict in zip(part, packing.verdicts(letters), strict=True):
                 verdicts[at] = verdict
             if woke:
@@ -199,26 +167,33 @@ class Frontier:
 
     async def claim(
         self, sites: Sequence[str], node: str, epoch: int, *, delay_s: float, again: bool = False
-    ) -> list[records.SiteRecord | None]:
+    ) -> list[records.SiteRecord | errors.DamagedSite | None]:
         """Begin a tenure of each site; None where a newer one holds it. Its due is a full delay ahead.
+
+        A site that cannot be read is an error among the answers: the others are claimed.
 
         `again`: these tenures were answered for before and are only read, so there is nothing new that must last.
         """
         asked = packing.claim(node, epoch, delay_s=delay_s)
         answers = await self._run("claim", [(site, asked) for site in sites], lasting=not again)
-        newer = [int(answer[1]) for answer in answers if answer[0] == b"STALE"]
-        self.newest_tenure = max(self.newest_tenure, *newer, 0)
-        return [
-            None if answer[0] == b"STALE" else packing.site_record(site, answer)
-            for site, answer in zip(sites, answers, strict=True)
-        ]
+        return [self._claimed(site, answer) for site, answer in zip(sites, answers, strict=True)]
+
+    def _claimed(self, site: str, answer: Any) -> records.SiteRecord | errors.DamagedSite | None:
+        try:
+            if _sound(answer)[0] != b"STALE":
+                return packing.site_record(site, answer)
+        except errors.DamagedSite as error:
+            return error
+        self.newest_tenure = max(self.newest_tenure, int(answer[1]))
+        return None
 
     async def attempt(self, site: str, node: str, tenure: int, url: str) -> int:
         """Note that this tenure begins with this URL; how many before it, in a row, did and ended without a commit.
 
         For tenures that follow one without a commit. Raises StaleEpoch when a newer one holds the site.
         """
-        (answer,) = await self._run("try", [(site, packing.attempt(site, node, tenure=tenure, url=url))])
+        asked = packing.attempt(site, node, tenure=tenure, url=url)
+        answer = _sound(*await self._run("try", [(site, asked)]))
         if answer[0] == b"FENCED":
             raise errors.StaleEpoch(f"{site}: tenure {tenure} of {node} is over")
         return int(answer[1])
@@ -230,7 +205,7 @@ class Frontier:
         longer due or delay has been kept even so.
         """
         asked = packing.commit(site, node, tenure=tenure, n=n, change=change)
-        (answer,) = await self._run("commit", [(site, asked)], lasting=True)
+        answer = _sound(*await self._run("commit", [(site, asked)], lasting=True))
         word = answer[0]
         if word == b"FENCED":
             raise errors.StaleEpoch(f"{site}: tenure {tenure} of {node} is over")
@@ -241,7 +216,7 @@ class Frontier:
 
     async def look(self, site: str) -> dict[str, Any] | None:
         """All that the store knows of a site, changing nothing; None for one it never heard of."""
-        (answer,) = await self._run("look", [(site, ())])
+        answer = _sound(*await self._run("look", [(site, ())]))
         if answer[0] == b"UNKNOWN":
             return None
         return packing.look(site, answer) | {"robots": await self._robots_known(site)}
@@ -258,7 +233,7 @@ class Frontier:
         for part in _chunks(sorted(origins), ROBOTS_PER_TRIP):
             (answers,) = await self._trip([("HMGET", key, *part)])
             for origin, one in zip(part, map(packing.robots, answers), strict=True):
-                if one is not None:
+                if one is not None and origin.isascii():
                     known[origin.decode()] = {
                         "verdict": one.verdict,
                         "status": one.status,
@@ -276,13 +251,20 @@ class Frontier:
             answers = await self._trip([self._range(*one) for one in asked])
             found: list[str] = []
             for (shard, low, high, skipped), flat in zip(asked, answers, strict=True):
-                found.extend(site.decode() for site in flat[::2])
+                found.extend(packing.names(flat[::2]))
                 if len(flat) == 2 * PAGE_OF_SITES:
                     last = int(flat[-1])
                     equals = flat[1::2].count(flat[-1]) + (skipped if last == low else 0)
                     waiting.append((shard, last, high, equals))
             for page in _chunks(found, PAGE_OF_SITES):
                 yield list(page)
+
+    async def enter(self, scores: Mapping[str, int]) -> None:
+        """Put sites into the index that are in it already, unless the store has lost that."""
+        shards: dict[int, dict[str, int]] = defaultdict(dict)
+        for site, score in scores.items():
+            shards[score >> 40][site] = score
+        await self._trip([self._index(shard, sites) for shard, sites in shards.items()])
 
     async def site_count(self) -> int:
         return sum(await self._trip([("ZCARD", self._keys.index(shard)) for shard in range(keys.INDEX_SHARDS)]))
@@ -292,7 +274,8 @@ class Frontier:
     async def inbox(self, node: str, *, at_most: int) -> list[str]:
         """The oldest hints in a node's inbox: sites that went from idle to pending. They stay until `empty_inbox`."""
         (sites,) = await self._trip([("LRANGE", self._keys.inbox(node), 0, at_most - 1)])
-        return [site.decode() for site in sites]
+        # One name for each hint, whatever it is: they are removed by their number.
+        return [site.decode(errors="replace") for site in sites]
 
     async def empty_inbox(self, node: str, count: int) -> None:
         """Remove the oldest hints, once they have been followed."""
@@ -362,83 +345,43 @@ class Frontier:
     ) -> list[Any]:
         """One call of the script for each (site, arguments); loaded again if the store has lost it.
 
-        `lasting`: with a witness, answered once it has confirmed them, and `before` with them.
+        `lasting`: if strict, answered once they last, and `before` with them.
         """
         script = SCRIPTS[name]
-        witness = self._witness if lasting else None
-
-        async def send(commands: Sequence[Command], *, missing_script: str) -> list[Any]:
-            if witness is None:
-                return await self._trip(commands, missing_script=missing_script)
-            return await self._sealed(commands, witness, before=before, missing_script=missing_script)
-
-        commands = [("EVALSHA", script.sha, 1, self._keys.site(site), *asked) for site, asked in calls]
-        answers = await send(commands, missing_script="keep")
-        missed = [at for at, answer in enumerate(answers) if isinstance(answer, exceptions.NoScriptError)]
+        before = before if self._strict else ()
+        evalsha = "EVALSHA_RO" if name in READING else "EVALSHA"  # the same, and open to those who may only read
+        commands = [(evalsha, script.sha, 1, self._keys.site(site), *asked) for site, asked in calls]
+        answers = await self._send(commands, lasting=lasting, before=before)
+        missed = [at for at, answer in enumerate(answers) if stores.missing_script(answer)]
         if missed:
-            await self._trip([("SCRIPT", "LOAD", script.text)])
-            again = await send([commands[at] for at in missed], missing_script="raise")
+            await self._store.load(script.text, [self._keys.site(calls[at][0]) for at in missed])
+            again = await self._send([commands[at] for at in missed], lasting=lasting, before=before)
             for at, answer in zip(missed, again, strict=True):
+                if stores.missing_script(answer):
+                    raise errors.StoreUnavailable(f"redis: the store does not keep {name}.lua")
                 answers[at] = answer
+        return [
+            errors.DamagedSite(f"{site}: {answer}") if stores.damaged(answer) else answer
+            for (site, _), answer in zip(calls, answers, strict=True)
+        ]
+
+    async def _trip(self, commands: Sequence[Command]) -> list[Any]:
+        return await self._send(commands, lasting=False)
+
+    async def _send(self, commands: Sequence[Command], *, lasting: bool, before: Sequence[Command] = ()) -> list[Any]:
+        """Send all, then read all answers: a round trip for each part, and a disk's one wait where they must last."""
+        answers: list[Any] = []
+        for part in _chunks(commands, SEALED_PER_TRIP if lasting and self._strict else CALLS_PER_TRIP):
+            said = stores.checked(await self._store.send([*before, *part], sealed=lasting))
+            answers.extend(said[len(before) :])
         return answers
 
-    async def _trip(self, commands: Sequence[Command], *, missing_script: str = "raise") -> list[Any]:
-        """Send all, then read all answers: a round trip for each CALLS_PER_TRIP commands."""
-        answers: list[Any] = []
-        for part in _chunks(commands, CALLS_PER_TRIP):
-            answers.extend(await self._pipe(part))
-        return _checked(answers, missing_script=missing_script)
 
-    async def _sealed(
-        self,
-        commands: Sequence[Command],
-        witness: durability.Witness,
-        *,
-        before: Sequence[Command],
-        missing_script: str,
-    ) -> list[Any]:
-        """The same, and each trip's writes confirmed. All on one connection: it does not outlive a crash of the store,
-        so that the confirmation is of the store that took the writes.
-        """
-        answers: list[Any] = []
-        for part in _chunks(commands, SEALED_PER_TRIP):
-            *said, confirmed = await self._pipe([*before, *part, *witness.seal()])
-            answers.extend(_checked(said, missing_script=missing_script)[len(before) : -1])
-            witness.check(confirmed)
-        return answers
-
-    async def _pipe(self, commands: Sequence[Command]) -> list[Any]:
-        """One round trip on one connection; what the store complains about stands among the answers."""
-        with _translated():
-            pipeline = self._client.pipeline(transaction=False)
-            for command in commands:
-                pipeline.execute_command(*command)
-            return list(await pipeline.execute(raise_on_error=False))
-
-
-def _checked(answers: list[Any], *, missing_script: str) -> list[Any]:
-    """The answers, if none of them is an error."""
-    for answer in answers:
-        kept = missing_script == "keep" and isinstance(answer, exceptions.NoScriptError)
-        if isinstance(answer, Exception) and not kept:
-            with _translated():
-                raise answer
-    return answers
-
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    """The library's errors in our words; a complaint about what we sent is a bug and stays as it is."""
-    try:
-        yield
-    except (exceptions.ConnectionError, exceptions.TimeoutError, OSError) as error:
-        raise errors.StoreUnavailable(f"redis: {error}") from error
-    except exceptions.ResponseError as error:
-        if isinstance(error, exceptions.ReadOnlyError | exceptions.OutOfMemoryError | exceptions.ClusterError):
-            raise errors.StoreUnavailable(f"redis: {error}") from error
-        if str(error).startswith(NOT_NOW):
-            raise errors.StoreUnavailable(f"redis: {error}") from error
-        raise
+def _sound(answer: Any) -> Any:
+    """The answer of one script, if it could read its site."""
+    if isinstance(answer, errors.DamagedSite):
+        raise answer
+    return answer
 
 
 def _chunks(whole: Sequence[T], size: int) -> Iterator[Sequence[T]]:

@@ -111,7 +111,10 @@ def json_line(entry: records.Handoff) -> str:
 
 def parse_line(line: str | bytes) -> records.Handoff:
     """The entry of a printed line. Raises ValueError (msgspec.DecodeError is one) for anything else."""
-    read = _decoder.decode(line)
+    try:
+        read = _decoder.decode(line)
+    except RecursionError as error:
+        raise ValueError("nested deeper than any entry") from error
     # A site's lines are written by the node it went to, so they do not name their writer again.
     writer = read.get("to") or ""
     return msgspec.convert({"node": writer} | read, records.Handoff)

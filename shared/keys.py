@@ -48,9 +48,9 @@ class RedisKeys:
     def handoffs(self) -> str:
         return f"{self._prefix}handoffs"
 
-    def mark(self) -> str:
-        """Written for the sake of writing: see shared/durability.py."""
-        return f"{self._prefix}mark"
+    def mark(self, tag: str = "") -> str:
+        """Written for the sake of writing: see shared/durability.py. On a Redis Cluster the tag chooses its slot."""
+        return f"{self._prefix}mark:{{{tag}}}" if tag else f"{self._prefix}mark"
 
 
 class EtcdKeys:

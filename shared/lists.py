@@ -16,7 +16,7 @@ from redis import exceptions
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from shared import errors, records
+from shared import config, errors, records
 
 PAGE = 1_000  # URLs read or moved in one call: some 100 KB, some milliseconds of the store's time
 CALL_S = 5.0
@@ -74,7 +74,8 @@ class Lists:
                 encoding_errors="surrogateescape",  # whatever bytes others pushed come back as they were
             )
         except ValueError as error:
-            raise errors.ConfigError(f"redis URL {url!r}: {error}") from error
+            # Not the library's text: it quotes what may be part of a password.
+            raise errors.ConfigError(f"redis URL {config.without_password(url)}: not the URL of a Redis") from error
         lists = cls(client)
         try:
             await lists.ping()

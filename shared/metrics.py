@@ -65,6 +65,11 @@ class Metrics:
             "Commits refused because a newer tenure holds the site (P4).",
             registry=registry,
         )
+        self.damaged = prometheus_client.Counter(
+            "crawlring_damaged_sites",
+            "Times that a site was left alone because the store's bytes of it cannot be read.",
+            registry=registry,
+        )
         self.late_contacts = prometheus_client.Counter(
             "crawlring_late_contacts",
             "Contacts reset because the guard was overtaken by time.",

@@ -4,16 +4,22 @@ A script gets one msgpack document, packed and taken apart in C, where a list of
 by one in Python. It answers with an array of byte strings.
 """
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
-from shared import records, urls
+from shared import errors, records, urls
 
 Arguments = tuple[bytes, ...]
-VERDICTS = {"A": "accepted", "K": "known", "F": "full"}
+VERDICTS = {"A": "accepted", "K": "known", "F": "full", "D": "damaged"}
+DAMAGED = b"D"  # said in place of a script that could not say anything
+
+# As much of the canonical form as the node's steps rely on.
+_URL = re.compile(r"https?://[a-z0-9_.:\[\]-]+/[!-~]*")
 
 _pack = msgspec.msgpack.Encoder().encode
 _page_decoder = msgspec.msgpack.Decoder(records.PageRecord)
@@ -75,6 +81,26 @@ def verdicts(letters: bytes) -> list[str]:
     return [VERDICTS[letter] for letter in letters.decode()]
 
 
+@contextmanager
+def reading(site: str) -> Iterator[None]:
+    """Whatever cannot be read of the store's bytes is DamagedSite: errors of one site are no errors of the node."""
+    try:
+        yield
+    except (ValueError, KeyError, IndexError, TypeError, OverflowError) as error:
+        raise errors.DamagedSite(f"{site}: {type(error).__name__}: {error}") from error
+
+
+def names(raws: Iterable[bytes]) -> list[str]:
+    """The names that are text; another is no site that was ever offered."""
+    found = []
+    for raw in raws:
+        try:
+            found.append(raw.decode())
+        except UnicodeDecodeError:
+            continue
+    return found
+
+
 def fields_of(answer: Sequence[Any]) -> dict[str, str]:
     """The site's hash, by field."""
     flat: list[bytes] = answer[2]
@@ -82,7 +108,12 @@ def fields_of(answer: Sequence[Any]) -> dict[str, str]:
 
 
 def site_record(site: str, answer: Sequence[Any]) -> records.SiteRecord:
-    """The answer of a script as site.lua describes it."""
+    """The answer of a script as site.lua describes it. Raises DamagedSite."""
+    with reading(site):
+        return _site_record(site, answer)
+
+
+def _site_record(site: str, answer: Sequence[Any]) -> records.SiteRecord:
     now_ms = int(answer[1])
     fields = fields_of(answer)
 
@@ -117,8 +148,13 @@ def site_record(site: str, answer: Sequence[Any]) -> records.SiteRecord:
 
 
 def look(site: str, answer: Sequence[Any]) -> dict[str, Any]:
-    """What `crawlring site --json` tells, all but the robots answers."""
-    record = site_record(site, answer)
+    """What `crawlring site --json` tells, all but the robots answers. Raises DamagedSite."""
+    with reading(site):
+        return _look(site, answer)
+
+
+def _look(site: str, answer: Sequence[Any]) -> dict[str, Any]:
+    record = _site_record(site, answer)
     fields = fields_of(answer)
     aside = {name.removeprefix("aside:"): int(n) for name, n in fields.items() if name.startswith("aside:")}
     tenure = int(fields.get("epoch", "0"))
@@ -139,6 +175,7 @@ def look(site: str, answer: Sequence[Any]) -> dict[str, Any]:
         "backoff": record.backoff,
         "change_rate": records.change_rate(record.checks, record.changes, record.observed_s),
         "pages": record.pages,
+        "page_records": int(fields.get("pages_n", "0")),
         "set_aside": aside,
     }
 
@@ -163,9 +200,17 @@ def _page(packed: bytes) -> records.PageRecord | None:
 
 def _head(site: str, flat: Sequence[Any]) -> tuple[records.QueuedUrl, ...]:
     return tuple(
-        records.QueuedUrl(url=urls.expand(code.decode(), site), priority=priority, page=_page(packed))
+        records.QueuedUrl(url=_url(code.decode(), site), priority=priority, page=_page(packed))
         for priority, code, packed in zip(flat[::3], flat[1::3], flat[2::3], strict=True)
     )
+
+
+def _url(code: str, site: str) -> str:
+    """A queue's URL; one that its own commit could not take from the queue again would be asked for for ever (P3)."""
+    url = urls.expand(code, site)
+    if _URL.fullmatch(url) is None or urls.compact(url, site) != code:
+        raise ValueError(f"no URL of the queue: {code[:80]!r}")
+    return url
 
 
 def _ms(seconds: float) -> int:

@@ -5,7 +5,7 @@ Units end the names of bare numbers. `None` is "not known", never zero.
 
 import math
 import typing
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -112,14 +112,14 @@ class PageRecord(Record, array_like=True):
     last_modified: str | None = None
     content: int | None = None
     """63-bit digest of the body last seen."""
-    checks: int = 0
+    checks: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Visits after the first."""
-    changes: int = 0
-    observed_s: float = 0.0
+    changes: Annotated[int, msgspec.Meta(ge=0)] = 0
+    observed_s: Annotated[float, msgspec.Meta(ge=0, le=1e12)] = 0.0
     """Seconds between the first and the last visit."""
-    last_check_ms: int = 0
+    last_check_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
     status: int = 0
-    attempts: int = 0
+    attempts: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Visits in a row that ended without an answer."""
 
 
@@ -324,5 +324,5 @@ def change_rate(checks: int, changes: int, observed_s: float) -> float | None:
     """
     if checks <= 0 or observed_s <= 0:
         return None
-    per_interval = max(0.0, -math.log((checks - changes + 0.5) / (checks + 0.5)))
+    per_interval = max(0.0, -math.log((max(checks - changes, 0) + 0.5) / (checks + 0.5)))
     return per_interval / (observed_s / checks / 86_400)

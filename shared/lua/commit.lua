@@ -99,8 +99,13 @@ for i, asked_origin in ipairs(asked.robots) do
 end
 
 -- A packed page is an array: etag, last_modified, content, checks, changes, observed_s, ... (records.PageRecord).
+-- One that is none was never counted.
 local function count(packed, sign)
-  local page = cmsgpack.unpack(packed)
+  local reads, page = pcall(cmsgpack.unpack, packed)
+  if not reads or type(page) ~= 'table' then return end
+  for i = 4, 6 do
+    if type(page[i]) ~= 'number' or page[i] < 0 or page[i] > 1e12 then return end
+  end
   if page[1] or page[2] then add('validators', sign) end
   add('checks', sign * page[4])
   add('changes', sign * page[5])

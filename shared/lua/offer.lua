@@ -9,8 +9,8 @@ local AGAIN_LOOK = 1000  -- how far down a queue a URL that is asked for again i
 
 local asked = cmsgpack.unpack(ARGV[1])
 local known = redis.call('HMGET', KEYS[1], 'pending', 'seen_n', 'seen_b')
-local idle = tonumber(known[1] or '0') == 0
-local seen, buckets = tonumber(known[2] or '0'), tonumber(known[3] or '1')
+local idle = whole(known[1] or '0', 'pending') == 0
+local seen, buckets = whole(known[2] or '0', 'seen_n'), whole(known[3] or '1', 'seen_b')
 local size = size_of(buckets)
 local letters, taken, queued, woken = {}, {}, 0, false
 

@@ -5,15 +5,21 @@
 -- ARGV[1]  msgpack {node, tenure, code}
 -- Returns  {'TRIED', how many tenures before this one, in a row, began with this URL and ended without a commit};
 --          or {'FENCED'} if another tenure holds the site: nothing changed
--- Errors   none. A repeat answers the same. Another URL, or a commit, starts over.
+-- Errors   none. A repeat answers the same; after a commit of its own tenure it answers 0 and leaves no mark. Another
+--          URL, or a commit, starts over.
 local asked = cmsgpack.unpack(ARGV[1])
-local names = {'owner', 'epoch', 'barren', 'try_code', 'try_n', 'try_epoch'}
-for i, value in ipairs(redis.call('HMGET', KEYS[1], unpack(names))) do fields[names[i]] = value or nil end
+local names = {'owner', 'epoch', 'n', 'barren', 'try_code', 'try_n', 'try_epoch'}
+for i, value in ipairs(redis.call('HMGET', KEYS[1], unpack(names))) do
+  if value and not WORDS[names[i]] then whole(value, names[i]) end
+  fields[names[i]] = value or nil
+end
 
 local stored = number('epoch')
 if asked.tenure < stored or (asked.tenure == stored and fields.owner ~= asked.node) then return {'FENCED'} end
 -- The store has forgotten the claim, and whatever came before it; the next commit tells.
 if asked.tenure > stored then return {'TRIED', 0} end
+-- A call that ran late: its tenure has committed since, and so did not end at this URL.
+if number('n') > 0 then return {'TRIED', 0} end
 
 local marked = number('try_epoch')
 local ended

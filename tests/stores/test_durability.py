@@ -27,8 +27,8 @@ from tests.stores import shapes
 
 @pytest.fixture
 def valkey9(tmp_path: Path) -> Iterator[servers.Server]:
-    """With its append-only file, synced every second."""
-    with servers.running(servers.valkey9(tmp_path / "valkey9")) as started:
+    """With its append-only file, synced before each answer."""
+    with servers.running(servers.valkey9(tmp_path / "valkey9", options=("--appendfsync", "always"))) as started:
         yield started
 
 
@@ -177,9 +177,13 @@ async def refused(server: servers.Server) -> str:
 
 @pytest.mark.parametrize(
     ("options", "advice"),
-    [(("--appendonly", "no"), "appendonly yes"), (("--appendfsync", "no"), "appendfsync everysec")],
+    [
+        (("--appendonly", "no"), "appendonly yes"),
+        (("--appendfsync", "no"), "appendfsync always"),
+        (("--appendfsync", "everysec"), "appendfsync always"),
+    ],
 )
-async def test_a_file_that_is_off_or_never_synced_is_refused(
+async def test_a_file_that_is_off_or_not_synced_before_each_answer_is_refused(
     tmp_path: Path, options: tuple[str, ...], advice: str
 ) -> None:
     with servers.running(servers.valkey9(tmp_path, options=options)) as server:

@@ -121,7 +121,7 @@ async def test_a_store_without_memory_is_unavailable_and_nothing_is_half_done(
 async def test_a_bug_of_ours_is_not_taken_for_an_outage(desk: frontier.Frontier, store: str) -> None:
     async with redis.asyncio.Redis.from_url(store, protocol=2) as raw:
         await raw.set(desk._keys.index(0), "not a zset")
-        with pytest.raises(redis.exceptions.ResponseError, match="WRONGTYPE"):
+        with pytest.raises(errors.DamagedSite, match="WRONGTYPE"):
             await desk.site_count()
 
 

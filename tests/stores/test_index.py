@@ -51,6 +51,16 @@ async def test_more_sites_than_a_page_come_in_pages_even_where_scores_are_equal(
     assert await desk.site_count() == 7_600
 
 
+async def test_what_the_index_has_lost_is_entered_again(desk: frontier.Frontier, store: str) -> None:
+    await shapes.offered(desk, at("a.org", 5 << 40), at("b.org", 6 << 40))
+    async with redis.asyncio.Redis.from_url(store, protocol=2) as raw:
+        await raw.delete(desk._keys.index(5))
+    assert await read(desk, (5, 0, 2**48 - 1)) == []
+    await desk.enter({"a.org": 5 << 40, "b.org": 6 << 40})
+    assert await read(desk, (5, 0, 2**48 - 1), (6, 0, 2**48 - 1)) == ["a.org", "b.org"]
+    assert await desk.site_count() == 2
+
+
 @hypothesis.settings(max_examples=10, deadline=None)
 @hypothesis.given(st.sets(st.integers(0, 5_000), min_size=1, max_size=60), st.data())
 def test_a_move_reads_every_site_that_moved(numbers: set[int], data: st.DataObject) -> None:
