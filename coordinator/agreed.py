@@ -1,6 +1,5 @@
 """What the cluster agreed on, for commands that work out owners: its view, checked against our settings."""
 
-import contextlib
 from typing import NamedTuple
 
 from shared import agreement, config, errors, etcd, keys, membership, placement, ring, sites
@@ -21,7 +20,7 @@ class Rules(NamedTuple):
 
 def look(settings: config.Config) -> agreement.Snapshot:
     """One linearizable look at the cluster."""
-    with contextlib.closing(etcd.Etcd(settings.etcd, call_s=settings.membership.call_s)) as store:
+    with etcd.reached(settings) as store:
         return store.look(keys.EtcdKeys(settings.cluster))
 
 

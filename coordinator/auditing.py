@@ -23,6 +23,7 @@ PART_BYTES = 32 * 1024 * 1024  # about 100 MB once decoded
 PARTS_MAX = 200  # two open files each; a log beyond PARTS_MAX * PART_BYTES is judged in larger parts
 LINE_BYTES_MAX = 1024 * 1024  # no crawl line is longer; a file without line ends must not fill the memory
 HANDOFFS_AT_A_TIME = 1_000
+UNREADABLE = (ValueError, RecursionError)  # no JSON, no UTF-8, no such record, nested without end
 SHOWN_MAX = 20  # violations printed for a reader; --json has all that are kept
 
 Line = TypeVar("Line", bound=records.Record)
@@ -79,7 +80,7 @@ class Spool:
             while raw := log.readline(LINE_BYTES_MAX):
                 try:
                     head = decode(raw)
-                except (msgspec.DecodeError, UnicodeDecodeError):
+                except UNREADABLE:
                     self.bad_lines += 1 if raw.strip() else 0
                     continue
                 self.lines += 1
@@ -119,7 +120,7 @@ class Spool:
         for raw in file:
             try:
                 yield decode(raw)
-            except msgspec.DecodeError:
+            except UNREADABLE:
                 self.bad_lines += 1
 
 

@@ -17,7 +17,6 @@ import sys
 from collections.abc import Collection, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
@@ -38,6 +37,7 @@ COMMAND_MODULES = (
     "coordinator.reading",
     "coordinator.auditing",
     "coordinator.drills",
+    "coordinator.drill",
     "coordinator.shard",
 )
 """Each has `register(commands)`; the order is that of `crawlring --help`."""
@@ -96,10 +96,8 @@ def main(argv: Sequence[str] | None = None, *, modules: Sequence[str] = COMMAND_
         sys.stdout.flush()  # a reader that has gone must show here, not at interpreter exit
     except SystemExit as stop:  # argparse: --help, --version or wrong usage
         return stop.code if isinstance(stop.code, int) else USAGE
-    except errors.ConfigError as error:
-        return _fail(error, USAGE)
-    except errors.StoreUnavailable as error:
-        return _fail(error, UNREACHABLE)
+    except (errors.ConfigError, errors.DamagedSite, errors.StoreUnavailable) as error:
+        return _fail(error)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -112,7 +110,9 @@ def main(argv: Sequence[str] | None = None, *, modules: Sequence[str] = COMMAND_
 def common(parser: argparse.ArgumentParser) -> None:
     """Add the options every command has; `settings` reads them."""
     group = parser.add_argument_group("where the cluster is")
-    group.add_argument("--etcd", dest="etcd", metavar="HOST:PORT[,...]", help="default CRAWLRING_ETCD")
+    group.add_argument(
+        "--etcd", dest="etcd", metavar="HOST:PORT[,...]", help="default CRAWLRING_ETCD; https://HOST:PORT for TLS"
+    )
     group.add_argument("--redis", dest="redis", metavar="URL", help="default CRAWLRING_REDIS")
     group.add_argument("--cluster", dest="cluster", metavar="NAME", help="default CRAWLRING_CLUSTER")
     group.add_argument(
@@ -224,6 +224,13 @@ def _run(argv: Sequence[str] | None, modules: Sequence[str]) -> int:
     args = build_parser(modules).parse_args(argv)
     if getattr(args, "check_config", False):
         return _check_config(args)
+    redis = getattr(args, "redis", None)  # `demo` and `drill` are told of no store
+    if redis and config.without_password(redis) != redis:
+        print(
+            "crawlring: everybody on this machine can read a password on a command line; "
+            "CRAWLRING_REDIS or a file (--config) keeps it",
+            file=sys.stderr,
+        )
     status: int = args.run(args)
     return status
 
@@ -248,19 +255,14 @@ def _node(args: argparse.Namespace) -> int:
 
 def _check_config(args: argparse.Namespace) -> int:
     chosen = settings(args)
-    tree = msgspec.to_builtins(msgspec.structs.replace(chosen, redis=_without_password(chosen.redis)))
+    tree = msgspec.to_builtins(msgspec.structs.replace(chosen, redis=config.without_password(chosen.redis)))
+    if tree["etcd_security"]["password"]:
+        tree["etcd_security"]["password"] = config.HIDDEN
     if args.json:
         print_json(tree)
     else:
         print(_toml(tree))
     return DONE
-
-
-def _without_password(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    return urlunsplit(parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", ":***@")))
 
 
 def _toml(tree: dict[str, Any]) -> str:
@@ -280,9 +282,15 @@ def _version() -> str:
         return "(not installed)"
 
 
-def _fail(error: Exception, status: int) -> int:
+def _fail(error: errors.CrawlError) -> int:
     print(f"crawlring: {error}", file=sys.stderr)
-    return status
+    match error:
+        case errors.DamagedSite():
+            return NO
+        case errors.StoreUnavailable() if not isinstance(error, errors.StoreForbidden):
+            return UNREACHABLE
+        case _:  # only the operator can change it: to try again later would not help
+            return USAGE
 
 
 if __name__ == "__main__":

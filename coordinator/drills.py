@@ -47,7 +47,7 @@ def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
 def kill_lease(args: argparse.Namespace) -> int:
     """Revoke the lease: the node finds itself gone at its next confirm and lets go of everything."""
     settings = cli.settings(args)
-    with _etcd(settings) as store:
+    with etcd_of(settings) as store:
         done = store.kill_lease(keys.EtcdKeys(settings.cluster), args.node, args.rejoin)
     member = settings.membership
     rejoin_s = member.rejoin_s if args.rejoin is None else args.rejoin
@@ -63,7 +63,7 @@ def kill_lease(args: argparse.Namespace) -> int:
 def drain(args: argparse.Namespace) -> int:
     """Ask for weight 0: the node finishes what is in flight, commits, and leaves."""
     settings = cli.settings(args)
-    with _etcd(settings) as store:
+    with etcd_of(settings) as store:
         done = store.drain(keys.EtcdKeys(settings.cluster), args.node)
     return _tell(
         args,
@@ -75,14 +75,11 @@ def drain(args: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def _etcd(settings: config.Config) -> "Iterator[etcd.Etcd]":
+def etcd_of(settings: config.Config) -> "Iterator[etcd.Etcd]":
     from shared import etcd  # noqa: PLC0415 - etcd's client is not needed for --help
 
-    store = etcd.Etcd(settings.etcd, call_s=settings.membership.call_s)
-    try:
+    with etcd.reached(settings) as store:
         yield store
-    finally:
-        store.close()
 
 
 def _seconds(text: str) -> float:

@@ -129,12 +129,20 @@ class Server:
         for attempt in range(starts):
             if not self.port or attempt:
                 self.port, self._peer_port = free_port(), free_port()
-            log = self.data / f"{self.name}.log"
-            self._child = Child(self._command(self.port, self._peer_port), log=log, environ=self._environ)
+            self.launch()
             if self._wait_answer(time.monotonic() + timeout_s):
                 return
-            self._child.kill()
+            self.kill()
         raise errors.StoreUnavailable(f"{self.name} did not start: {self._child.last_words() if self._child else ''}")
+
+    def launch(self) -> None:
+        """Start it on its port, without waiting until it answers."""
+        log = self.data / f"{self.name}.log"
+        self._child = Child(self._command(self.port, self._peer_port), log=log, environ=self._environ)
+
+    def answers(self) -> bool:
+        """Whether it answers now; asked within a second."""
+        return self._answers(self.port)
 
     def stop(self, grace_s: float = STOP_S) -> None:
         """SIGTERM, then SIGKILL; harmless if it does not run."""
@@ -189,6 +197,8 @@ def etcd(data: Path, *, program: str | None = None, fsync: bool = True) -> Serve
             *("--listen-client-urls", client, "--advertise-client-urls", client),
             *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
             *("--initial-cluster", f"local={peer}", "--logger", "zap", "--log-level", "warn"),
+            # By default any web page in a browser on this machine may read and write an etcd that has no users.
+            *("--enable-grpc-gateway=false", "--cors", client, "--host-whitelist", f"{LOOPBACK},localhost"),
             *ephemeral,
         ]
 

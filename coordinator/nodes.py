@@ -54,14 +54,15 @@ class Crew:
         self._children: dict[str, local.Child] = {}
         self._told: set[str] = set()
 
-    def start(self, node: str) -> int:
-        """Start a node; returns its process id."""
+    def start(self, node: str, *, place: Place | None = None) -> int:
+        """Start a node, at a place of its own if one is given; returns its process id."""
+        told = place or self.place
         self.place.out.mkdir(parents=True, exist_ok=True)
         self.place.logs.mkdir(parents=True, exist_ok=True)
         child = local.Child(
-            node_command(self.place, node),
+            node_command(told, node),
             log=self.place.logs / f"{node}.log",
-            environ=node_environ(self.place),
+            environ=node_environ(told),
         )
         self._children[node] = child
         self._told.discard(node)
@@ -84,6 +85,21 @@ class Crew:
     def log(self, node: str) -> Path:
         return self.place.logs / f"{node}.log"
 
+    def pid(self, node: str) -> int:
+        return self._children[node].pid
+
+    def kill_one(self, node: str) -> None:
+        """SIGKILL to one, as a crash."""
+        self._children[node].kill()
+
+    def pause(self, node: str) -> None:
+        """SIGSTOP: it lives, holds its connections, and does nothing."""
+        self._children[node].signal(signal.SIGSTOP)
+
+    def resume(self, node: str) -> None:
+        """SIGCONT."""
+        self._children[node].signal(signal.SIGCONT)
+
     def drain(self) -> None:
         """SIGTERM to all: each hands its sites on and ends by itself."""
         for child in self._children.values():
@@ -103,14 +119,16 @@ def node_command(place: Place, node: str) -> list[str]:
     return [
         *(sys.executable, "-P", "-m", "coordinator.cli", "node"),
         *place.arguments,
-        *(f"--id={node}", f"--etcd={place.etcd}", f"--redis={place.redis}"),
-        *(f"--cluster={place.cluster}", f"--out={place.out}"),
+        *(f"--id={node}", f"--etcd={place.etcd}", f"--cluster={place.cluster}", f"--out={place.out}"),
     ]
 
 
 def node_environ(place: Place) -> dict[str, str]:
-    """The variables of this process, with the place's own on top."""
-    return packages() | dict(place.environ)
+    """The variables of this process, with the place's own on top.
+
+    The store's URL is among them and on no command line: it may hold a password, and everybody may read a command line.
+    """
+    return packages() | {"CRAWLRING_REDIS": place.redis} | dict(place.environ)
 
 
 def packages() -> dict[str, str]:

@@ -18,13 +18,16 @@ from shared import (
     config,
     errors,
     etcd,
+    etcd_access,
     frontier,
+    keys,
     logs,
     membership,
     metrics,
     records,
     ring,
     sites,
+    stores,
 )
 
 REPORT_S = 1.0  # a node's own figures, for `status`
@@ -60,7 +63,11 @@ class Agent:
 
     async def run(self) -> int:
         server = status.StatusServer(
-            self.settings.node.listen, metrics=self.counts, ready=self.not_ready, state=self.state
+            self.settings.node.listen,
+            metrics=self.counts,
+            ready=self.not_ready,
+            state=self.state,
+            names=self.settings.node.listen_names,
         )
         host, port = await server.start()
         address = f"{host}:{port}"
@@ -93,7 +100,7 @@ class Agent:
         async with contextlib.AsyncExitStack() as stack:
             self.store = store = await self._open_store()
             stack.push_async_callback(store.close)
-            keeper = etcd.Etcd(self.settings.etcd, call_s=self.settings.membership.call_s)
+            keeper = etcd.Etcd.of(self.settings)
             stack.callback(keeper.close)
             await self._reach_etcd(keeper)
             fetcher = self._fetcher()
@@ -161,7 +168,9 @@ class Agent:
 
     def _fetcher(self) -> fetch.Fetcher:
         node = self.settings.node
-        resolver = dns.Resolver(allow_private=node.allow_private, connect_to=node.connect_to)
+        resolver = dns.Resolver(
+            allow_private=node.allow_private, connect_to=node.connect_to, stores=_store_addresses(self.settings)
+        )
         return fetch.Fetcher(
             user_agent=self.settings.identity.user_agent,
             limits=self.settings.limits,
@@ -206,19 +215,24 @@ class Agent:
         settings = self.settings
         opened: frontier.Frontier = await self._reach(
             "redis",
-            settings.redis,
+            config.without_password(settings.redis),
             lambda: frontier.Frontier.open(settings.redis, settings.cluster, durability=settings.durability),
         )
         return opened
 
     async def _reach_etcd(self, keeper: etcd.Etcd) -> None:
-        await self._reach("etcd", self.settings.etcd, lambda: asyncio.to_thread(keeper.version))
+        names = keys.EtcdKeys(self.settings.cluster)
+        await self._reach("etcd", self.settings.etcd, lambda: asyncio.to_thread(keeper.reach, names))
 
     async def _reach(self, name: str, address: str, ask: Any) -> Any:
-        """Try until it answers, saying what is tried: a store may start after its nodes."""
+        """Try until it answers, saying what is tried: a store may start after its nodes.
+
+        Not where it answers that it does not let us in: that is for the operator.
+        """
         async for attempt in tenacity.AsyncRetrying(
             wait=tenacity.wait_exponential_jitter(multiplier=RETRY_MIN_S, max=RETRY_MAX_S),
-            retry=tenacity.retry_if_exception_type(errors.StoreUnavailable),
+            retry=tenacity.retry_if_exception(_may_pass),
+            reraise=True,
         ):
             with attempt:
                 try:
@@ -282,8 +296,9 @@ class Agent:
                 await work.measure_clock()
                 run_id = await self.store.run_id() if self.store else ""
                 if self._run_id and run_id != self._run_id and work.tools is not None:
-                    # Another life of the store may have forgotten what it answered.
+                    # Another life of the store may have forgotten what it answered, index entries included: P2.
                     work.tools.offered.clear()
+                    await work.store.enter({site: self._score(site) for site in work.owned.sites})
                 self._run_id = run_id
                 await work.store.tell_owners(work.owned.owner_of)
                 await self._report(work, self._standing())
@@ -337,6 +352,20 @@ class Agent:
     def _proposed(self, view: records.View, epoch: int) -> None:
         if self.runner is not None:
             self.runner.note_epoch(view, epoch)
+
+
+def _store_addresses(settings: config.Config) -> list[tuple[str, int]]:
+    """Where this node's own stores listen, as far as its configuration says."""
+    found = [(one.host.strip("[]"), one.port) for one in etcd_access.endpoints(settings.etcd)]
+    place = stores.place(settings.redis, call_s=1.0, strict=False)
+    found += [(one.host, one.port) for one in place.addresses]
+    if not place.clustered and "path" not in place.options:
+        found.append((place.options.get("host", "localhost"), place.options.get("port", stores.PORT)))
+    return found
+
+
+def _may_pass(error: BaseException) -> bool:
+    return isinstance(error, errors.StoreUnavailable) and not isinstance(error, errors.StoreForbidden)
 
 
 def _first(group: BaseExceptionGroup[errors.CrawlError]) -> BaseException:

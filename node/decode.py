@@ -161,8 +161,8 @@ class _Brotli:
         self._decompressor = brotli.Decompressor()
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
-        if self.complete:
-            return
+        # Surplus bytes are refused by the library, in one piece with the end or in a later one: how they were cut must
+        # not matter.
         # can_accept_more_data() may say yes while output is still inside: only an empty answer means there is none.
         while out := self._decompressor.process(data, output_buffer_limit=STEP_BYTES):
             yield out

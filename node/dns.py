@@ -1,7 +1,9 @@
 """Where a host's connections go: name look-up, its bounded cache, and the refusal of what is not public.
 
 It knows no HTTP. One address is given for one attempt; after a failure the next attempt gets another.
-Addresses are judged after every look-up, cached or not, and so are address literals. Source: the IANA
+Addresses are judged after every look-up, cached or not, and so are address literals. The cluster's own stores are
+refused even where private addresses are allowed, and by --connect-to too: nobody can want a page's URL to reach them.
+Source: the IANA
 special-purpose registries, RFC 6052 (NAT64), RFC 3056 (6to4), RFC 4380 (Teredo), WHATWG fetch (bad ports).
 """
 
@@ -58,7 +60,7 @@ class UnresolvedError(OSError):
 
 
 class ForbiddenError(OSError):
-    """Not to be contacted at all: private_address or port."""
+    """Not to be contacted at all: private_address, port or store."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,8 +89,10 @@ class Resolver:
         allow_private: bool = False,
         connect_to: str = "",
         nameservers: Sequence[str] | None = None,
+        stores: Sequence[tuple[str, int]] = (),
     ) -> None:
         self._allow_private = allow_private
+        self._stores = tuple(stores)
         self._connect_to = _host_port(connect_to) if connect_to else None
         self._nameservers = nameservers
         self._channel: aiodns.DNSResolver | None = None
@@ -99,14 +103,34 @@ class Resolver:
         """The address for one attempt. Raises UnresolvedError or ForbiddenError."""
         if self._connect_to is not None:
             target, target_port = self._connect_to
-            return Address((await self._ips(target))[0], target_port)
+            ip = (await self._ips(target))[0]
+            if await self._is_store(ip, target_port):
+                raise ForbiddenError("store")
+            return Address(ip, target_port)
         if port in BAD_PORTS:
             raise ForbiddenError("port")
+        reason = "private_address"
         for ip in await self._ips(host):
             # A name with one public and one private address has one address.
-            if self._allow_private or is_public(ip):
+            if not self._allow_private and not is_public(ip):
+                continue
+            if not await self._is_store(ip, port):
                 return Address(ip, port)
-        raise ForbiddenError("private_address")
+            reason = "store"
+        raise ForbiddenError(reason)
+
+    async def _is_store(self, ip: str, port: int) -> bool:
+        """Whether one of the cluster's stores listens there, by whatever address of its machine."""
+        for host, its_port in self._stores:
+            if port != its_port:
+                continue
+            try:
+                theirs = await self._ips(host)
+            except UnresolvedError:
+                return True  # where it is nobody knows now: rather no request than one to it
+            if any(_same_machine(ip, one) for one in theirs):
+                return True
+        return False
 
     def failed(self, host: str, address: Address) -> None:
         """Nothing answered there: the host's other addresses come first from now on."""
@@ -177,6 +201,27 @@ def _embedded(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
     if address in _NAT64 or (address in _V4_COMPATIBLE and int(address) > 1):
         return ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
     return None
+
+
+def _same_machine(one: str, other: str) -> bool:
+    return _plain(one) == _plain(other) or (_is_here(one) and _is_here(other))
+
+
+def _plain(ip: str) -> str:
+    address = ipaddress.ip_address(ip)
+    inner = _embedded(address) if isinstance(address, ipaddress.IPv6Address) else None
+    return str(inner or address)
+
+
+def _is_here(ip: str) -> bool:
+    """Whether this machine answers to it: what can be bound, which takes in all of loopback and 0.0.0.0."""
+    plain = _plain(ip)
+    with socket.socket(socket.AF_INET6 if ":" in plain else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((plain, 0))
+        except OSError:
+            return False
+    return True
 
 
 def _text(node: pycares.AddrInfoNode) -> str:

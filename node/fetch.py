@@ -14,7 +14,7 @@ import yarl
 from aiohttp import http_exceptions
 
 from node import decode, dns, guard, wire
-from shared import clock, config, errors, records
+from shared import clock, config, errors, records, urls
 
 HEADERS_MAX = 512
 REDIRECTS = frozenset({300, 301, 302, 303, 307, 308})
@@ -145,7 +145,9 @@ class Fetcher:
         failure: Exception | None = None
         try:
             async with asyncio.timeout(self._limits.total_s) as exchange.scope:
-                await self._converse(_wire_url(url), conditions, exchange=exchange, reply=reply)
+                await self._converse(
+                    _wire_url(url), conditions, target=urls.path_of(url), exchange=exchange, reply=reply
+                )
         except LIBRARY_ERRORS as error:
             exchange.reset()
             failure = error
@@ -161,7 +163,7 @@ class Fetcher:
         return _failed(failure, sent=exchange.sent)
 
     async def _converse(
-        self, url: yarl.URL, conditions: dict[str, str], *, exchange: wire.Exchange, reply: "_Reply"
+        self, url: yarl.URL, conditions: dict[str, str], *, target: str, exchange: wire.Exchange, reply: "_Reply"
     ) -> None:
         assert self._session is not None, "start() comes first"
         assert self._connector is not None, "start() comes first"
@@ -169,6 +171,8 @@ class Fetcher:
         if url.scheme not in {"http", "https"} or not host or port is None:
             raise aiohttp.InvalidURL(url)
         exchange.address = await self._resolver.lookup(host, port)
+        if url.raw_path_qs != target:
+            exchange.target = target.encode()
         try:
             async with self._session.get(url, headers=conditions, allow_redirects=False) as response:
                 handler = exchange.handler

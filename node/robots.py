@@ -24,7 +24,7 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 # A field and its value stand apart by a colon; files that forgot the colon are understood too.
 _FIELD = re.compile(r"\s*([A-Za-z][A-Za-z-]*(?: (?:agent|delay))?)(?:\s*:|\s)\s*(.*)", re.DOTALL | re.IGNORECASE)
 _EVERYBODY = re.compile(r"\*(?![A-Za-z0-9_-])")
-_MARKUP = re.compile(r"(?:</?(?:br|p|div|pre)\s*/?>\s*)+$", re.IGNORECASE)
+_MARKUP = re.compile(r"</?(?:br|p|div|pre)\s*/?>", re.IGNORECASE)
 _TOKEN = re.compile(r"[A-Za-z0-9_-]+")
 _BREAKS_LINE = re.compile(r"[^\x21-\x7e]")
 _BOMS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
@@ -165,13 +165,28 @@ def _lines(body: bytes) -> list[tuple[str, str]]:
     text = body.decode(encoding, "surrogateescape" if encoding == "utf-8" else "replace")
     found = []
     for line in _LINE_END.split(text.replace("\x00", "")):
-        # Some servers send robots.txt as a web page, its lines broken by markup.
-        match = _FIELD.fullmatch(_MARKUP.sub("", line.partition("#")[0].rstrip()))
+        match = _FIELD.fullmatch(_without_markup(line.partition("#")[0].rstrip()))
         if match is not None:
             field = match[1].lower()
             if field in _OURS:
                 found.append((field, match[2].strip()))
     return found
+
+
+def _without_markup(line: str) -> str:
+    """A line without the tags at its end: some servers send robots.txt as a web page, its lines broken by markup.
+
+    From the end, each tag looked at once: a search for the run of tags takes hours on a line of 500 KB of them.
+    """
+    end = len(line)
+    while end and line[end - 1] == ">":
+        begin = line.rfind("<", 0, end)
+        if begin < 0 or _MARKUP.fullmatch(line, begin, end) is None:
+            break
+        end = begin
+        while end and line[end - 1].isspace():
+            end -= 1
+    return line[:end]
 
 
 def _ours(lines: list[tuple[str, str]], token: str) -> tuple[list[tuple[str, str]], list[float]]:

@@ -34,6 +34,7 @@ INBOX_MAX = 1_000
 READ_AGAIN_S = 60.0  # every owner reads its own arcs again: whatever hint was lost, no site stays unknown
 ASK_IDLE_S = 300.0  # idle sites are read again too, more seldom: they are many, and a hint is seldom lost
 WATCH_S = 0.05  # how soon lost authority ends transfers in flight
+DAMAGED_S = 300.0  # a site that cannot be read is asked for again: an operator may have mended it
 CUT_S = 0.5  # from the reset of a transfer to the end of its visit
 
 T = TypeVar("T")
@@ -82,6 +83,8 @@ class Runner:
         self._arcs: deque[ownership.ReadArcs] = deque()
         self._abandoned: dict[str, float] = {}
         self._cut: dict[asyncio.Task[None], float] = {}
+        self._damaged: dict[str, float] = {}
+        """Sites that the store's bytes do not let us work on, and when they are claimed again."""
         self._work = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
 
@@ -183,8 +186,16 @@ class Runner:
             if None in answers:
                 self._session().feed(agreement.Outdated(self.store.newest_tenure))
             for held, record in zip(group, answers, strict=True):
-                if self.owned.sites.get(held.site) is held:
+                if isinstance(record, errors.DamagedSite):
+                    self._bench(held, record)
+                elif self.owned.sites.get(held.site) is held:
                     self.apply(self.owned.claimed(now_s, held.site, epoch, record))
+
+    def _bench(self, held: ownership.Held, error: errors.DamagedSite) -> None:
+        """Leave a site alone that cannot be read or written; it stays unclaimed, which is seen from outside."""
+        log.error("site.damaged", site=held.site, tenure=held.tenure, error=str(error), again_s=DAMAGED_S)
+        self._counts.damaged.inc()
+        self._damaged[held.site] = clock.boot_s() + DAMAGED_S
 
     async def _read_arcs_forever(self) -> None:
         """Gained arcs at once, all of ours now and then."""
@@ -256,6 +267,9 @@ class Runner:
                 if site in self.visits:
                     # What is cut short is still logged and committed (P3); only a visit that hangs elsewhere is not.
                     self._cut[self.visits[site]] = now_s + CUT_S
+            for site in [site for site, again_s in self._damaged.items() if now_s >= again_s]:
+                del self._damaged[site]
+                self.apply([ownership.Claim((site,))])
             for task in [task for task, at_s in self._cut.items() if now_s >= at_s or task.done()]:
                 if task.done():
                     del self._cut[task]
@@ -315,11 +329,14 @@ class Runner:
         assert self.tools is not None
         now = turn.Turn(held, self._permit(held))
         answer: records.Committed | None = None
-        fenced = False
+        fenced = damaged = False
         try:
             answer = await visit.visit(now, self.tools)
         except errors.StaleEpoch:
             fenced = True
+        except errors.DamagedSite as error:
+            damaged = True
+            self._bench(held, error)
         except errors.StoreUnavailable as error:
             self.lose_store(error)
         except asyncio.CancelledError:
@@ -333,8 +350,10 @@ class Runner:
             self._counts.fenced.inc()
             log.warning("commit.fenced", site=held.site, tenure=held.tenure)
             self.apply(self.owned.fenced(held))
-        else:
-            self.apply(self.owned.finished(clock.boot_s(), held, answer))
+            return
+        effects = self.owned.finished(clock.boot_s(), held, answer)
+        # A visit that cannot be committed is not repeated at the site's pace: its claim waits.
+        self.apply(one for one in effects if not (damaged and isinstance(one, ownership.Claim)))
 
     def _permit(self, held: ownership.Held) -> guard.Permit:
         def may_send() -> str | None:

@@ -1,7 +1,13 @@
-"""The node's status endpoint: /metrics, /healthz, /readyz and /state; it reads, and changes nothing."""
+"""The node's status endpoint: /metrics, /healthz, /readyz and /state; it reads, and changes nothing.
 
+Whoever can reach the port may read. A browser on this machine can, so a page that had its own name point here (DNS
+rebinding) is told apart by the Host that it asks for: RFC 9110 section 7.4.
+"""
+
+import ipaddress
 import json
-from collections.abc import Callable
+import socket
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Final
 
 import prometheus_client
@@ -10,7 +16,10 @@ from aiohttp import web
 from shared import errors, metrics
 
 SITES_MAX: Final = 100  # rows of /state's table: a page, not an export
+READING: Final = ("GET", "HEAD")
 _CLOSE_S: Final = 1.0  # a reader that holds its connection open does not hold up a drain
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class StatusServer:
@@ -23,8 +32,11 @@ class StatusServer:
         metrics: metrics.Metrics,
         ready: Callable[[], str | None],
         state: Callable[[], dict[str, Any]],
+        names: Sequence[str] = (),
     ) -> None:
+        """`names`: those in a Host header that are ours, besides addresses, localhost and this machine's; `*`: any."""
         self._host, self._port = address_of(listen)
+        self._names = {name.lower() for name in (self._host, socket.gethostname(), *names)}
         self._metrics = metrics
         self._ready = ready
         self._state = state
@@ -32,7 +44,7 @@ class StatusServer:
 
     async def start(self) -> tuple[str, int]:
         """Listen, and return the actual (host, port). Raises ConfigError if the address cannot be had."""
-        app = web.Application()
+        app = web.Application(middlewares=[_only_reading, self._only_for_us])
         app.add_routes(
             [
                 web.get("/metrics", self._get_metrics),
@@ -56,6 +68,13 @@ class StatusServer:
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.cleanup()
+
+    @web.middleware
+    async def _only_for_us(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        asked = request.headers.getall("Host", [])
+        if len(asked) > 1 or not all(is_ours(text, self._names) for text in asked):
+            raise web.HTTPMisdirectedRequest(text="this is not that host; see node.listen_names\n")
+        return await handler(request)
 
     async def _get_metrics(self, _request: web.Request) -> web.Response:
         return web.Response(
@@ -84,6 +103,29 @@ def address_of(listen: str) -> tuple[str, int]:
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65_535:
         raise errors.ConfigError(f"not HOST:PORT: {listen!r}")
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
+
+
+def is_ours(host: str, names: Collection[str]) -> bool:
+    """Whether a Host header names this endpoint.
+
+    An address always does: to come by one, a page's own name would have had to be that address.
+    """
+    name, bracket, _ = host.lower().rpartition("]")
+    name = (name + bracket if bracket else host.lower().partition(":")[0]).removesuffix(".")
+    if "*" in names or name in names or name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
+
+
+@web.middleware
+async def _only_reading(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    if request.method not in READING:
+        raise web.HTTPMethodNotAllowed(request.method, READING)
+    return await handler(request)
 
 
 def _json(value: dict[str, Any], *, status: int) -> web.Response:

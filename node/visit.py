@@ -143,7 +143,11 @@ async def _offer(found: Iterable[str], tools: turn.Tools) -> None:
     )
     for verdict in answers:
         tools.counts.links.labels(verdict).inc()
-    tools.offered.update(dict.fromkeys(digests))
+    for site in {offer.site for offer, verdict in zip(offers, answers, strict=True) if verdict == "damaged"}:
+        log.error("offer.damaged", site=site)  # what a page says of one site must not hold up the others (P2)
+    tools.offered.update(
+        (digest, None) for digest, verdict in zip(digests, answers, strict=True) if verdict != "damaged"
+    )
     while len(tools.offered) > OFFERS_KEPT:
         tools.offered.popitem(last=False)
 

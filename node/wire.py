@@ -19,8 +19,10 @@ from node import dns, guard
 
 KEEP_ALIVE_S = 15.0  # the usual delay of a site comes round within it; few servers wait longer
 HEAD_BYTES_MAX = 1024 * 1024  # all header lines of one answer together: memory, not manners
+INTERIMS_MAX = 512  # 1xx answers and empty lines before the answer itself: each costs a pass over what came with it
 INTERIM = re.compile(rb"\s*(?:HTTP/\d\.\d 1\d\d|$)")  # a head that another follows: 1xx, or an empty line
 FIRST_LINE_BYTES = 16
+REQUEST_TARGET = re.compile(rb"\AGET [^ ]* HTTP/")
 
 
 class Exchange(guard.Contact):
@@ -32,6 +34,8 @@ class Exchange(guard.Contact):
         self.handler: Handler | None = None
         self.scope: asyncio.Timeout | None = None
         self.aborted = False
+        self.target = b""
+        """Path and query to ask for, where the URL library would say something else; empty: as it says."""
 
     def reset(self) -> None:
         """Take the connection down at once: the kernel forgets what it has not sent."""
@@ -114,7 +118,7 @@ class Handler(client_proto.ResponseHandler):
         """Why the body in hand ends before its end."""
         self._idle = idle
         self._headed = False
-        self._head_bytes = 0
+        self._head_bytes = self._interims = 0
         self._first_line = b""
         self._seam = b""
 
@@ -124,7 +128,7 @@ class Handler(client_proto.ResponseHandler):
         self.socket.contact = exchange
         exchange.socket, exchange.handler = self.socket, self
         self.broken = None
-        self._headed, self._head_bytes, self._first_line, self._seam = False, 0, b"", b""
+        self._headed, self._head_bytes, self._interims, self._first_line, self._seam = False, 0, 0, b"", b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         guarded = GuardedTransport(cast("asyncio.Transport", transport), self.socket)
@@ -155,7 +159,7 @@ class Handler(client_proto.ResponseHandler):
                 return
             piece, data = self._cut(data)
             self._head_bytes += len(piece)
-            if self._head_bytes > HEAD_BYTES_MAX:
+            if self._head_bytes > HEAD_BYTES_MAX or self._interims > INTERIMS_MAX:
                 self.set_exception(http_exceptions.LineTooLong(b"head", HEAD_BYTES_MAX))
                 self.transport.abort()  # abort() of our own would forget the exception
                 return
@@ -174,6 +178,7 @@ class Handler(client_proto.ResponseHandler):
         self._seam = b"" if end else window[-2:]
         if end:
             self._headed = INTERIM.match(self._first_line) is None
+            self._interims += not self._headed
             self._first_line = b""
         return data[:cut], data[cut:]
 
@@ -194,6 +199,8 @@ class GuardedTransport:
             self._inner.write(data)
             return
         contact.written = True
+        if isinstance(contact, Exchange) and contact.target:
+            data = REQUEST_TARGET.sub(lambda _: b"GET %s HTTP/" % contact.target, data, count=1)
         with contact.start(self._socket):
             self._inner.write(data)
         if contact.refusal is not None:

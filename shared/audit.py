@@ -172,7 +172,7 @@ class _Site:
     def _judge_tenures(self) -> None:
         """P4: a tenure has one node, and none of its requests starts after a newer tenure's first."""
         firsts: dict[int, records.CrawlLine] = {}
-        newest = -1
+        newest = min((line.tenure for line in self.lines), default=0)
         owners = {move.epoch: move.to for move in self.moved if move.to is not None}
         accused: set[tuple[int, str]] = set()
         for line in self.lines:

@@ -3,6 +3,7 @@
 Every field has its unit in its name, a default, and the reason for the default in its docstring.
 """
 
+import math
 import os
 import re
 import tomllib
@@ -22,7 +23,8 @@ ENV_PREFIX = "CRAWLRING_"
 SHORT_ENV = {"ETCD": "etcd", "REDIS": "redis", "CLUSTER": "cluster"}
 WIRE_MIN_S = 2.25  # the guard's check of 0.25 s and TCP_USER_TIMEOUT's 2 s
 OTHER_ENV = ("CRAWLRING_CONFORMANCE",)  # the tests' own, not ours
-LISTS = ("sites.private_suffixes", "sites.drop_params")  # in a variable: names with commas between
+HIDDEN = "***"  # stands for a secret wherever one would show
+LISTS = ("sites.private_suffixes", "sites.drop_params", "node.listen_names")  # in a variable: names with commas between
 
 
 # Type checkers learn here that every table is frozen and built by keyword: they do not look at the base.
@@ -50,6 +52,24 @@ class Membership(Section):
     """What is in flight on a lost site may finish this long, then it is reset."""
     drain_s: Positive = 30.0
     """A drain takes at most this long, then it is as a crash."""
+
+
+class EtcdSecurity(Section):
+    ca_file: str = ""
+    """PEM of the authority that signed etcd's certificates; empty: the machine's own list. For https:// addresses."""
+    cert_file: str = ""
+    """PEM of our certificate, where etcd wants one; its common name is then our user, if etcd has users."""
+    key_file: str = ""
+    """PEM of its key."""
+    user: str = ""
+    """Name of the user, where etcd has users; its role needs read and write on /crawlring/<cluster>/, nothing else."""
+    password_file: str = ""
+    """File whose first line is the user's password; read again at each login, so that it can be changed."""
+    password: str = ""
+    """The password itself, for CRAWLRING_ETCD_SECURITY__PASSWORD; a file is seen by fewer."""
+
+    def __repr__(self) -> str:
+        return f"EtcdSecurity(user={self.user!r})"
 
 
 class RingSettings(Section):
@@ -136,6 +156,9 @@ class Node(Section):
     """Where the crawl log and the pages go."""
     listen: str = "127.0.0.1:0"
     """Status endpoint; loopback by default, port 0 = any free one."""
+    listen_names: tuple[str, ...] = ()
+    """Names by which the status endpoint may be asked, besides addresses and localhost; `*`: any. A web page whose
+    name is made to point here (DNS rebinding) is not to read it."""
     connect_to: str = ""
     """HOST:PORT that every connection goes to (a staging web)."""
     allow_private: bool = False
@@ -147,7 +170,8 @@ class Node(Section):
 class Config(Section):
     cluster: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")] = "default"
     etcd: str = "127.0.0.1:2379"
-    """HOST:PORT[,HOST:PORT...]"""
+    """HOST:PORT[,HOST:PORT...]; https:// in front of each for TLS."""
+    etcd_security: EtcdSecurity = EtcdSecurity()
     redis: str = "redis://127.0.0.1:6379/0"
     durability: Literal["default", "strict"] = "default"
     """strict: nothing is accepted, claimed or committed before the store's disk has it (WAITAOF; on an older store a
@@ -163,6 +187,9 @@ class Config(Section):
     recrawl: Recrawl = Recrawl()
     node: Node = Node()
 
+    def __repr__(self) -> str:
+        return f"Config(cluster={self.cluster!r}, etcd={self.etcd!r}, redis={without_password(self.redis)!r})"
+
 
 def load(
     path: Path | None = None, *, environ: Mapping[str, str] | None = None, options: Mapping[str, Any] | None = None
@@ -176,7 +203,11 @@ def load(
     if path is not None:
         try:
             tree = tomllib.loads(path.read_text())
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        except (
+            OSError,
+            ValueError,
+            RecursionError,
+        ) as error:  # ValueError: no UTF-8, no TOML, a number of 5,000 digits
             raise errors.ConfigError(f"cannot read {path}: {error}") from error
     for name, value in (os.environ if environ is None else environ).items():
         if name.startswith(ENV_PREFIX) and name not in OTHER_ENV:
@@ -188,10 +219,19 @@ def load(
             _put(tree, name, value)
     try:
         config = msgspec.convert(tree, Config, strict=False)
-    except msgspec.ValidationError as error:
+    except ValueError as error:  # msgspec's among them; a variable that is no UTF-8 is another
         said = f" (variables read: {', '.join(sorted(given))})" if given else ""
         raise errors.ConfigError(f"configuration: {error}{said}") from error
     return _checked(config)
+
+
+def without_password(url: str) -> str:
+    """A store's URL for people and logs.
+
+    By expression, not by a parser: a password that is not escaped as it should be must not show either.
+    """
+    shown = re.sub(r"//(?:([^:@/?#\s]*):)?.*@", lambda found: f"//{found[1] or ''}:{HIDDEN}@", url, flags=re.DOTALL)
+    return re.sub(r"((?:password|passwd|secret|token)=)[^&\s]*", rf"\1{HIDDEN}", shown, flags=re.IGNORECASE)
 
 
 def require_user_agent(config: Config) -> str:
@@ -230,6 +270,9 @@ def _put(tree: dict[str, Any], dotted: str, value: Any) -> None:
 
 
 def _checked(config: Config) -> Config:
+    infinite = _infinite(config)
+    if infinite is not None:
+        raise errors.ConfigError(f"{infinite} must be a finite number")
     member = config.membership
     if member.view_lease_s <= member.confirm_s + member.call_s:
         raise errors.ConfigError(
@@ -237,8 +280,27 @@ def _checked(config: Config) -> Config:
         )
     if member.wire_s < WIRE_MIN_S:
         raise errors.ConfigError(f"membership.wire_s is at least {WIRE_MIN_S:g}: so long the kernel may still send")
+    security = config.etcd_security
+    if bool(security.cert_file) != bool(security.key_file):
+        raise errors.ConfigError("etcd_security.cert_file and etcd_security.key_file belong together")
+    if security.password and security.password_file:
+        raise errors.ConfigError("etcd_security.password and etcd_security.password_file: give one of them")
+    if bool(security.user) != bool(security.password or security.password_file):
+        raise errors.ConfigError("etcd_security.user and etcd_security.password_file belong together")
     if config.politeness.delay_cap_s < config.politeness.delay_min_s:
         raise errors.ConfigError("politeness.delay_cap_s is below politeness.delay_min_s")
     if config.recrawl.interval_max_s < config.recrawl.interval_min_s:
         raise errors.ConfigError("recrawl.interval_max_s is below recrawl.interval_min_s")
     return config
+
+
+def _infinite(section: Section, before: str = "") -> str | None:
+    """The first field that holds what no clock can wait for and no store can hold: TOML knows `inf`."""
+    for name in section.__struct_fields__:
+        value = getattr(section, name)
+        found = _infinite(value, f"{before}{name}.") if isinstance(value, Section) else None
+        if isinstance(value, float) and not math.isfinite(value):
+            found = f"{before}{name}"
+        if found is not None:
+            return found
+    return None

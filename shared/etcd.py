@@ -6,14 +6,15 @@ revisions and its default is to wait for ever. Reads and writes are linearizable
 etcd3 0.12.0 ships stubs that a current protobuf refuses to load, so our own of the same names stand in for them.
 """
 
+import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 
-from shared import agreement, errors, etcdrpc, keys, records
+from shared import agreement, config, errors, etcd_access, etcdrpc, keys, records
 
 sys.modules["etcd3.etcdrpc"] = etcdrpc
 
@@ -32,21 +33,41 @@ CHANNEL = (
     ("grpc.http2.ping_timeout_ms", 3_000),  # only this closes a connection whose other end is frozen
 )
 CHAIN_MAX = 64  # views read back before a node that slept through more of them starts afresh
-# An answer, and no reason to try another endpoint: an unknown lease, a compacted revision.
-REFUSALS = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.OUT_OF_RANGE, grpc.StatusCode.FAILED_PRECONDITION)
 
 
 class Etcd:
     """Blocking and thread-safe; raises StoreUnavailable when no endpoint answers in time."""
 
-    def __init__(self, endpoints: str, *, call_s: float = 0.8) -> None:
-        self.endpoints = [_endpoint(part) for part in endpoints.split(",") if part.strip()]
-        if not self.endpoints:
-            raise errors.ConfigError("etcd needs at least one HOST:PORT")
+    def __init__(self, endpoints: str, *, call_s: float = 0.8, security: config.EtcdSecurity | None = None) -> None:
         self.call_s = call_s
+        self.endpoints = etcd_access.endpoints(endpoints)
+        self._security = security or config.EtcdSecurity()
+        self._account = etcd_access.Account(self._security, call_s=call_s)
+        self._certificates()  # an operator is to hear now of a file that cannot be read
         self._clients: dict[int, Any] = {}
         self._at = 0
         self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, settings: config.Config) -> Self:
+        """As a node or a command is configured."""
+        return cls(settings.etcd, call_s=settings.membership.call_s, security=settings.etcd_security)
+
+    def reach(self, names: keys.EtcdKeys) -> None:
+        """Find an endpoint that lets us read the cluster's keys, so that the calls after this one begin with it.
+
+        Raises StoreForbidden where every endpoint refuses us, StoreUnavailable where none answers.
+        """
+        request = etcdrpc.RangeRequest(key=names.prefix.encode(), range_end=_end(names.prefix), count_only=True)
+        failures: list[errors.StoreUnavailable] = []
+        for _ in self.endpoints:
+            try:
+                self._range(request)
+            except errors.StoreUnavailable as error:
+                failures.append(error)
+            else:
+                return
+        raise etcd_access.joined(failures)
 
     # -- reading
 
@@ -84,7 +105,7 @@ class Etcd:
     def grant(self, ttl_s: int) -> tuple[int, int]:
         """A new lease: (id, TTL as etcd granted it)."""
         request = etcdrpc.LeaseGrantRequest(TTL=ttl_s)
-        answer = self._call(lambda client: client.leasestub.LeaseGrant(request, timeout=self.call_s))
+        answer = self._call(lambda client, how: client.leasestub.LeaseGrant(request, **how))
         return answer.ID, answer.TTL
 
     def join(self, names: keys.EtcdKeys, node: str, value: records.MemberValue, lease: int) -> tuple[bool, int, int]:
@@ -104,7 +125,7 @@ class Etcd:
         """Remaining TTL in seconds; 0 or less: the lease is gone."""
         request = etcdrpc.LeaseKeepAliveRequest(ID=lease)
         answer = self._call(
-            lambda client: next(iter(client.leasestub.LeaseKeepAlive(iter([request]), timeout=self.call_s)), None)
+            lambda client, how: next(iter(client.leasestub.LeaseKeepAlive(iter([request]), **how)), None)
         )
         if answer is None:
             raise errors.StoreUnavailable("etcd: the keep-alive stream ended without an answer")
@@ -182,7 +203,7 @@ class Etcd:
         """End a lease and with it its keys; False where it had ended before."""
         request = etcdrpc.LeaseRevokeRequest(ID=lease)
         try:
-            self._call(lambda client: client.leasestub.LeaseRevoke(request, timeout=self.call_s))
+            self._call(lambda client, how: client.leasestub.LeaseRevoke(request, **how))
         except errors.StoreRefused:
             return False
         return True
@@ -196,9 +217,7 @@ class Etcd:
 
     def version(self) -> str:
         return str(
-            self._call(
-                lambda client: client.maintenancestub.Status(etcdrpc.StatusRequest(), timeout=self.call_s)
-            ).version
+            self._call(lambda client, how: client.maintenancestub.Status(etcdrpc.StatusRequest(), **how)).version
         )
 
     # -- the watch: a hint, never more
@@ -218,7 +237,11 @@ class Etcd:
             client = self._client()
         stub = etcdrpc.WatchStub(client.channel)
         over = threading.Event()
-        call = stub.Watch(_held_open(requests, over), metadata=(("hasleader", "true"),))
+        try:
+            known = self._account.metadata(client)
+        except grpc.RpcError:
+            return  # the calls say why
+        call = stub.Watch(_held_open(requests, over), metadata=(("hasleader", "true"), *known))
         try:
             for answer in call:
                 if stop.is_set() or answer.canceled:
@@ -240,42 +263,69 @@ class Etcd:
     # -- inside
 
     def _range(self, request: Any) -> Any:
-        return self._call(lambda client: client.kvstub.Range(request, timeout=self.call_s))
+        return self._call(lambda client, how: client.kvstub.Range(request, **how))
 
     def _txn(self, compare: list[Any], success: list[Any], failure: list[Any] | None = None) -> Any:
         request = etcdrpc.TxnRequest(compare=compare, success=success, failure=failure or [])
-        return self._call(lambda client: client.kvstub.Txn(request, timeout=self.call_s))
+        return self._call(lambda client, how: client.kvstub.Txn(request, **how))
 
-    def _call(self, send: Callable[[Any], Answer]) -> Answer:
-        """Send once. Never again by itself: a call that was not answered may still take effect."""
-        with self._lock:
-            at, client = self._at, self._client()
+    def _call(self, send: Callable[[Any, dict[str, Any]], Answer]) -> Answer:
+        """Send once: a call that was not answered may still take effect.
+
+        Again only where etcd answered that it does not know us any more: then it has done nothing.
+        """
+        at = self._at
         try:
-            return send(client)
+            with self._lock:
+                at, client = self._at, self._client()
+            known = self._account.metadata(client)
+            try:
+                return send(client, self._how(known))
+            except grpc.RpcError as error:
+                if not self._account.outdated(error):
+                    raise
+                return send(client, self._how(self._account.metadata(client, instead_of=known)))
         except grpc.RpcError as error:
-            if error.code() in REFUSALS:
-                raise errors.StoreRefused(f"etcd: {error.details()}") from error
-            host, port = self.endpoints[at]
-            self._rotate(at)
-            raise errors.StoreUnavailable(
-                f"etcd at {host}:{port}: {error.code().name.lower()}: {error.details()}"
-            ) from error
+            trouble = etcd_access.refusal(error, self.endpoints[at], self._security)
+            if not isinstance(trouble, errors.StoreRefused):
+                self._rotate(at, renew=etcd_access.broken(error, self.endpoints[at]))
+            raise trouble from error
+        except errors.ConfigError as error:  # a file that was there at the start; what runs waits until it is back
+            raise errors.StoreForbidden(f"etcd: {error}") from error
         except ValueError as error:  # a channel that was closed meanwhile
             raise errors.StoreUnavailable("etcd: the connection is closed") from error
+
+    def _how(self, known: etcd_access.Metadata) -> dict[str, Any]:
+        return {"timeout": self.call_s, "metadata": known}
+
+    def _certificates(self) -> dict[str, str]:
+        return etcd_access.certificates(self._security, tls=self.endpoints[0].tls)
 
     def _client(self) -> Any:
         client = self._clients.get(self._at)
         if client is None:
-            host, port = self.endpoints[self._at]
+            where = self.endpoints[self._at]
             client = self._clients[self._at] = etcd3.client(
-                host=host, port=port, timeout=self.call_s, grpc_options=CHANNEL
+                host=where.host, port=where.port, timeout=self.call_s, grpc_options=CHANNEL, **self._certificates()
             )
         return client
 
-    def _rotate(self, failed: int) -> None:
+    def _rotate(self, failed: int, *, renew: bool) -> None:
+        """Go on to the next endpoint; `renew`: read the certificates anew, which may have been changed meanwhile."""
         with self._lock:
             if self._at == failed:
                 self._at = (failed + 1) % len(self.endpoints)
+            old = self._clients.pop(failed, None) if renew else None
+        if old is not None:
+            old.close()
+
+
+@contextlib.contextmanager
+def reached(settings: config.Config) -> Iterator[Etcd]:
+    """For one command: an etcd that answers, closed at the exit."""
+    with contextlib.closing(Etcd.of(settings)) as store:
+        store.reach(keys.EtcdKeys(settings.cluster))
+        yield store
 
 
 def _held_open(requests: list[Any], over: threading.Event) -> Iterator[Any]:
@@ -353,10 +403,3 @@ def _end(prefix: str) -> bytes:
     """The key after every key that begins so; our prefixes end in a slash."""
     raw = prefix.encode()
     return raw[:-1] + bytes([raw[-1] + 1])
-
-
-def _endpoint(text: str) -> tuple[str, int]:
-    host, colon, port = text.strip().removeprefix("http://").rpartition(":")
-    if not colon or not port.isdigit():
-        raise errors.ConfigError(f"etcd endpoint {text!r}: HOST:PORT is wanted")
-    return host, int(port)

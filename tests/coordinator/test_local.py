@@ -1,12 +1,13 @@
 """Servers on loopback start, answer, die with their parent, and keep their data."""
 
+import http.client
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -124,3 +125,31 @@ def test_store_fixture_is_empty(store: str):
         assert connection.recv(16) == b":0\r\n"
         connection.sendall(b"SET left-behind 1\r\n")
         assert connection.recv(16) == b"+OK\r\n"
+
+
+@pytest.mark.parametrize("program", [None, servers.ETCD34])
+def test_no_web_page_can_read_or_write_a_local_etcd(tmp_path: Path, program: str | None):
+    """A browser on this machine sends what a page asks for; etcd's JSON interface would take it, from anywhere."""
+    binary = servers.need(program, of="Debian's package etcd-server") if program else None
+    with servers.running(local.etcd(tmp_path, program=binary)) as server:
+        for path, headers in (
+            ("/v3/kv/put", {}),
+            ("/v3/kv/range", {}),
+            ("/v3beta/kv/put", {}),
+            ("/v2/keys/x", {}),
+        ):
+            status, _ = _post(server, path, headers)
+            assert status in {404, 405, 501}, path
+        status, shown = _post(server, "/version", {"Origin": "http://page.example"})
+        assert shown.get("Access-Control-Allow-Origin") != "*"
+        status, _ = _post(server, "/version", {"Host": "rebound.example"})
+        assert status in {403, 421}
+
+
+def _post(server: local.Server, path: str, headers: dict[str, str]) -> tuple[int, Mapping[str, str]]:
+    connection = http.client.HTTPConnection(local.LOOPBACK, server.port, timeout=5)
+    connection.request("POST", path, body='{"key": "eA==", "value": "eA=="}', headers=headers)
+    answer = connection.getresponse()
+    answer.read()
+    connection.close()
+    return answer.status, dict(answer.headers)

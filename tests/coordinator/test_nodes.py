@@ -32,19 +32,20 @@ def crew(tmp_path: Path):
 
 
 def test_a_node_is_told_where_its_cluster_is_and_what_was_asked(tmp_path: Path):
-    place = nodes.Place("h:1", "redis://h:2/0", "c", tmp_path, tmp_path, arguments=("--delay=1",), environ={"X": "1"})
+    where = ("h:1", "redis://:secret@h:2/0", "c", tmp_path, tmp_path)
+    place = nodes.Place(*where, arguments=("--delay=1",), environ={"X": "1"})
     command = nodes.node_command(place, "n7")
     assert command[1:5] == ["-P", "-m", "coordinator.cli", "node"]
     assert command[5:] == [
         "--delay=1",
         "--id=n7",
         "--etcd=h:1",
-        "--redis=redis://h:2/0",
         "--cluster=c",
         f"--out={tmp_path}",
     ]
     environ = nodes.node_environ(place)
-    assert environ["X"] == "1"
+    assert (environ["X"], environ["CRAWLRING_REDIS"]) == ("1", "redis://:secret@h:2/0")
+    assert "secret" not in " ".join(command)
     assert environ["PYTHONPATH"].split(":")[0] == str(Path(nodes.__file__).parents[1])
 
 

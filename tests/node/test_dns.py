@@ -4,8 +4,6 @@ import asyncio
 import ipaddress
 import json
 import os
-import socket
-import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,70 +14,28 @@ from hypothesis import strategies as st
 
 from node import dns
 from shared import errors
+from tests.node import name_server
 
 CONFORMANCE = Path(os.environ.get("CRAWLRING_CONFORMANCE", Path(__file__).parents[3] / "shared" / "conformance"))
 SSRF = CONFORMANCE / "ssrf" / "ssrf_cases.json"
 
 
-class NameServer(asyncio.DatagramProtocol):
-    """A DNS server on loopback with a table of A records; `asked` is its own log."""
-
-    def __init__(self) -> None:
-        self.records: dict[str, list[str]] = {}
-        self.ttl_s = 300
-        self.asked: list[str] = []
-        self.silent = False
-        self._transport: asyncio.DatagramTransport | None = None
-
-    async def start(self) -> str:
-        loop = asyncio.get_running_loop()
-        transport, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=("127.0.0.1", 0))
-        self._transport = transport
-        host, port = transport.get_extra_info("sockname")
-        return f"{host}:{port}"
-
-    def stop(self) -> None:
-        assert self._transport is not None
-        self._transport.close()
-
-    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        labels, at = [], 12
-        while data[at]:
-            labels.append(data[at + 1 : at + 1 + data[at]].decode())
-            at += 1 + data[at]
-        name = ".".join(labels).lower()
-        (kind,) = struct.unpack_from("!H", data, at + 1)
-        if kind == 1:
-            self.asked.append(name)
-        if self.silent:
-            return
-        found = self.records.get(name, []) if kind == 1 else []
-        code = 0x8180 if name in self.records else 0x8183
-        question = data[12 : at + 5]
-        head = data[:2] + struct.pack("!HHHHH", code, 1, len(found), 0, 0)
-        answers = b"".join(
-            b"\xc0\x0c" + struct.pack("!HHIH", 1, 1, self.ttl_s, 4) + socket.inet_aton(ip) for ip in found
-        )
-        assert self._transport is not None
-        self._transport.sendto(head + question + answers, addr)
-
-
 @pytest.fixture
-async def server() -> AsyncIterator[NameServer]:
-    server = NameServer()
+async def server() -> AsyncIterator[name_server.NameServer]:
+    server = name_server.NameServer()
     server.address = await server.start()
     yield server
     server.stop()
 
 
 @pytest.fixture
-async def resolver(server: NameServer) -> AsyncIterator[dns.Resolver]:
+async def resolver(server: name_server.NameServer) -> AsyncIterator[dns.Resolver]:
     resolver = dns.Resolver(nameservers=[server.address])
     yield resolver
     await resolver.close()
 
 
-async def test_a_name_is_looked_up_once_for_its_time(server: NameServer, resolver: dns.Resolver) -> None:
+async def test_a_name_is_looked_up_once_for_its_time(server: name_server.NameServer, resolver: dns.Resolver) -> None:
     server.records["site.test"] = ["93.184.216.34"]
     for _ in range(3):
         assert await resolver.lookup("site.test", 80) == dns.Address("93.184.216.34", 80)
@@ -88,7 +44,7 @@ async def test_a_name_is_looked_up_once_for_its_time(server: NameServer, resolve
 
 @pytest.mark.parametrize(("ttl_s", "kept_s"), [(0, 60), (1, 60), (300, 300), (86_400, 3_600)])
 async def test_the_time_is_bounded(
-    server: NameServer, resolver: dns.Resolver, ttl_s: int, kept_s: int, monkeypatch: pytest.MonkeyPatch
+    server: name_server.NameServer, resolver: dns.Resolver, ttl_s: int, kept_s: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.records["site.test"] = ["93.184.216.34"]
     server.ttl_s = ttl_s
@@ -106,7 +62,7 @@ async def test_the_time_is_bounded(
 
 
 async def test_a_failure_is_remembered_for_a_short_time(
-    server: NameServer, resolver: dns.Resolver, monkeypatch: pytest.MonkeyPatch
+    server: name_server.NameServer, resolver: dns.Resolver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 1_000.0
     monkeypatch.setattr(dns.clock, "boot_s", lambda: now_s)
@@ -121,7 +77,9 @@ async def test_a_failure_is_remembered_for_a_short_time(
     assert len(server.asked) > asked
 
 
-async def test_after_a_failed_attempt_the_next_address_is_given(server: NameServer, resolver: dns.Resolver) -> None:
+async def test_after_a_failed_attempt_the_next_address_is_given(
+    server: name_server.NameServer, resolver: dns.Resolver
+) -> None:
     server.records["site.test"] = ["93.184.216.34", "93.184.216.35", "93.184.216.36"]
     seen = []
     for _ in range(4):
@@ -133,7 +91,9 @@ async def test_after_a_failed_attempt_the_next_address_is_given(server: NameServ
     resolver.failed("never.asked", address)
 
 
-async def test_a_name_with_one_private_address_never_leads_there(server: NameServer, resolver: dns.Resolver) -> None:
+async def test_a_name_with_one_private_address_never_leads_there(
+    server: name_server.NameServer, resolver: dns.Resolver
+) -> None:
     server.records["mixed.test"] = ["10.0.0.1", "93.184.216.34"]
     for _ in range(3):
         address = await resolver.lookup("mixed.test", 80)
@@ -141,7 +101,9 @@ async def test_a_name_with_one_private_address_never_leads_there(server: NameSer
         resolver.failed("mixed.test", address)
 
 
-async def test_a_public_name_with_a_private_address_is_refused(server: NameServer, resolver: dns.Resolver) -> None:
+async def test_a_public_name_with_a_private_address_is_refused(
+    server: name_server.NameServer, resolver: dns.Resolver
+) -> None:
     server.records["metadata.test"] = ["169.254.169.254"]
     for _ in range(2):
         with pytest.raises(dns.ForbiddenError, match="private_address"):
@@ -149,7 +111,7 @@ async def test_a_public_name_with_a_private_address_is_refused(server: NameServe
 
 
 async def test_a_name_that_turns_private_is_refused_then(
-    server: NameServer, resolver: dns.Resolver, monkeypatch: pytest.MonkeyPatch
+    server: name_server.NameServer, resolver: dns.Resolver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 1_000.0
     monkeypatch.setattr(dns.clock, "boot_s", lambda: now_s)
@@ -164,7 +126,7 @@ async def test_a_name_that_turns_private_is_refused_then(
 
 
 async def test_a_server_that_is_silent_costs_a_bounded_time(
-    server: NameServer, resolver: dns.Resolver, monkeypatch: pytest.MonkeyPatch
+    server: name_server.NameServer, resolver: dns.Resolver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.silent = True
     monkeypatch.setattr(dns, "LOOKUP_S", 0.3)
@@ -173,7 +135,7 @@ async def test_a_server_that_is_silent_costs_a_bounded_time(
 
 
 async def test_the_cache_is_bounded(
-    server: NameServer, resolver: dns.Resolver, monkeypatch: pytest.MonkeyPatch
+    server: name_server.NameServer, resolver: dns.Resolver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dns, "CACHE_NAMES_MAX", 3)
     for number in range(6):

@@ -20,8 +20,8 @@ OK = reply(b"<p>ok")
 
 @pytest.fixture
 def redis_with_file(tmp_path: Path) -> Iterator[str]:
-    """A Valkey with an append-only file."""
-    with servers.running(servers.valkey9(tmp_path / "valkey")) as started:
+    """A Valkey that syncs before it answers."""
+    with servers.running(servers.valkey9(tmp_path / "valkey", options=("--appendfsync", "always"))) as started:
         yield local.redis_url(started)
 
 
