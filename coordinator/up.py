@@ -10,23 +10,27 @@ import contextlib
 import sys
 import time
 from collections.abc import Coroutine, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit, urlunsplit
 
-from coordinator import cli, local, nodes, watching
+from coordinator import cli, control, local, nodes, relay, watching
 from shared import config, errors
 
 if TYPE_CHECKING:
     from shared import frontier
 
 LOOK_S = 0.5  # between two looks at the nodes
+ETCD_PORT, REDIS_PORT = 2379, 6379  # where an address names none
 DRAIN_GRACE_S = 10.0  # beyond the nodes' own limit
 
 EPILOG = """examples:
   crawlring up --user-agent 'Name/1.0 (+https://example.org/bot)'
   crawlring up --nodes 3 --seeds seeds.txt --until-idle --user-agent 'Name/1.0 (+https://example.org/bot)'
   crawlring up --data crawl --connect-to 127.0.0.1:8080 --user-agent 'Name/1.0 (+https://example.org/bot)'
+  crawlring up --nodes 3 --drills --user-agent 'Name/1.0 (+https://example.org/bot)'
+  crawlring drill partition                 break something, and see what is kept
 
 The first Ctrl-C drains the nodes, a second one stops at once. The same --data resumes."""
 
@@ -46,6 +50,11 @@ def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     )
     parser.add_argument("--seeds", metavar="FILE", help="URLs to begin with, one a line; - reads standard input")
     parser.add_argument("--until-idle", action="store_true", help="end when nothing is pending")
+    parser.add_argument(
+        "--drills",
+        action="store_true",
+        help="put a relay between each node and its stores, for `crawlring drill partition`",
+    )
     cli.node_options(parser, leave_out={"--id", "--out"})
     parser.set_defaults(run=run)
 
@@ -58,6 +67,8 @@ def run(args: argparse.Namespace) -> int:
     data = args.data.resolve()
     etcd = given(args.etcd, chosen.etcd, usual=config.Config().etcd)
     redis = given(args.redis, chosen.redis, usual=config.Config().redis)
+    if etcd is None and chosen.etcd_security != config.EtcdSecurity():
+        raise errors.ConfigError("etcd_security is for an etcd of your own: say where it is (--etcd)")
     with local.lock(data), stores(data, etcd=etcd, redis=redis, settings=chosen) as where:
         place = nodes.Place(
             etcd=where.etcd,
@@ -69,8 +80,11 @@ def run(args: argparse.Namespace) -> int:
         )
         crew = nodes.Crew(place)
         names = [f"n{i}" for i in range(1, args.nodes + 1)]
+        play = Play(crew, names, chosen, where, data, seeds, until_idle=args.until_idle, relayed=args.drills)
+        if args.drills:
+            _behind(where)  # told before any node is started
         try:
-            return asyncio.run(_crawl(crew, names, chosen, where=where, seeds=seeds, until_idle=args.until_idle))
+            return asyncio.run(_crawl(play))
         finally:
             crew.kill()
 
@@ -107,9 +121,12 @@ def stores(
             etcd = ours[-1].address
         print(f"etcd {etcd}", flush=True)
         if redis is None:
-            ours.append(stack.enter_context(local.running(local.valkey(data / "valkey"))))
+            # Strict is to be had of one server only where it syncs before each answer.
+            strict = settings is not None and settings.durability == "strict"
+            options = ("--appendfsync", "always") if strict else ()
+            ours.append(stack.enter_context(local.running(local.valkey(data / "valkey", options=options))))
             redis = local.redis_url(ours[-1])
-        print(f"redis {redis}", flush=True)
+        print(f"redis {config.without_password(redis)}", flush=True)
         if fresh and settings is not None:
             _found(settings, etcd)
         yield Stores(etcd, redis, tuple(ours))
@@ -125,37 +142,95 @@ def _found(settings: config.Config, etcd: str) -> None:
         store.found(keys.EtcdKeys(settings.cluster), fingerprint)
 
 
-async def _crawl(
-    crew: nodes.Crew,
-    names: Sequence[str],
-    chosen: config.Config,
-    *,
-    where: Stores,
-    seeds: Sequence[str],
-    until_idle: bool,
-) -> int:
+@dataclass(frozen=True, slots=True)
+class Play:
+    """What is to run."""
+
+    crew: nodes.Crew
+    names: Sequence[str]
+    chosen: config.Config
+    where: Stores
+    data: Path
+    seeds: Sequence[str]
+    until_idle: bool
+    relayed: bool
+
+
+async def _crawl(play: Play) -> int:
     from shared import frontier  # noqa: PLC0415 - heavy: `crawlring --help` must not wait for it
 
+    crew, chosen, where = play.crew, play.chosen, play.where
     interrupts, ticker = watching.Interrupts(), watching.Ticker()
-    for name in names:
-        print(f"node {name} {crew.start(name)}", flush=True)
-    store = await frontier.Frontier.open(where.redis, chosen.cluster)
-    try:
-        if seeds:
-            await _unless_interrupted(_seed(chosen, where, seeds, ticker=ticker), interrupts)
-        status = await _watch(crew, store, where=where, until_idle=until_idle, interrupts=interrupts, ticker=ticker)
-    finally:
-        await store.close()
-    drained = await drain(crew, interrupts, limit_s=chosen.membership.drain_s + DRAIN_GRACE_S, ticker=ticker)
+    async with contextlib.AsyncExitStack() as closing:
+        relays = await _relays(play, closing)
+        for name in play.names:
+            place = _relayed(crew.place, relays[name]) if play.relayed else crew.place
+            print(f"node {name} {crew.start(name, place=place)}", flush=True)
+        async with contextlib.AsyncExitStack() as watched:
+            store = await frontier.Frontier.open(where.redis, chosen.cluster)
+            watched.push_async_callback(store.close)
+            settings = _settings(play)
+            drills = control.Control(control.Stage(settings, crew, where.ours, relays), play.data)
+            watched.push_async_callback(drills.close)  # which heals: nothing broken could be drained
+            await drills.start()
+            if play.seeds:
+                await _unless_interrupted(_seed(settings, play.seeds, ticker=ticker), interrupts)
+            status = await _watch(play, store, drills=drills, interrupts=interrupts, ticker=ticker)
+        drained = await drain(crew, interrupts, limit_s=chosen.membership.drain_s + DRAIN_GRACE_S, ticker=ticker)
     return status if drained else cli.INTERRUPTED
 
 
-async def _seed(chosen: config.Config, where: Stores, seeds: Sequence[str], *, ticker: watching.Ticker) -> None:
+def _settings(play: Play) -> config.Config:
+    """What was chosen, with the stores where they are."""
     import msgspec  # noqa: PLC0415 - heavy, as above
 
-    from coordinator import seeding  # noqa: PLC0415
+    settings: config.Config = msgspec.structs.replace(play.chosen, etcd=play.where.etcd, redis=play.where.redis)
+    return settings
 
-    settings = msgspec.structs.replace(chosen, etcd=where.etcd, redis=where.redis)
+
+Relays = dict[str, dict[control.Store, list[relay.Relay]]]
+
+
+async def _relays(play: Play, closing: contextlib.AsyncExitStack) -> Relays:
+    """For each node one relay to each address of its stores, until the end; none if none are asked for."""
+    made: Relays = {}
+    for name in play.names if play.relayed else ():
+        made[name] = {}
+        for store, addresses in _behind(play.where).items():
+            made[name][store] = [relay.Relay(*address) for address in addresses]
+            for between in made[name][store]:
+                await between.start()
+                closing.push_async_callback(between.close)
+    return made
+
+
+def _behind(where: Stores) -> dict[control.Store, list[tuple[str, int]]]:
+    """The stores' addresses; ConfigError where a relay would be noticed, since certificates name their host."""
+    redis = urlsplit(where.redis)
+    etcd = [urlsplit(f"//{part.strip()}") for part in where.etcd.split(",")]
+    if "//" in where.etcd or redis.scheme != "redis" or "," in redis.netloc or not redis.hostname:
+        raise errors.ConfigError("--drills goes with plain connections to etcd and to one Redis")
+    return {
+        "etcd": [(one.hostname or local.LOOPBACK, one.port or ETCD_PORT) for one in etcd],
+        "redis": [(redis.hostname, redis.port or REDIS_PORT)],
+    }
+
+
+def _relayed(place: nodes.Place, relays: dict[control.Store, list[relay.Relay]]) -> nodes.Place:
+    """The same place, seen through its relays."""
+    redis = urlsplit(place.redis)
+    user, at, _ = redis.netloc.rpartition("@")
+    (between,) = relays["redis"]
+    return replace(
+        place,
+        etcd=",".join(one.address for one in relays["etcd"]),
+        redis=urlunsplit(redis._replace(netloc=f"{user}{at}{between.address}")),
+    )
+
+
+async def _seed(settings: config.Config, seeds: Sequence[str], *, ticker: watching.Ticker) -> None:
+    from coordinator import seeding  # noqa: PLC0415 - heavy, as above
+
     report = await seeding.seed_lines(settings, seeds, 5)
     for refused in report.refused:
         ticker.say(f"seed line {refused.line}: {refused.reason}: {refused.url}")
@@ -172,25 +247,28 @@ async def _unless_interrupted(work: Coroutine[None, None, None], interrupts: wat
 
 
 async def _watch(
-    crew: nodes.Crew,
+    play: Play,
     store: "frontier.Frontier",
     *,
-    where: Stores,
-    until_idle: bool,
+    drills: control.Control,
     interrupts: watching.Interrupts,
     ticker: watching.Ticker,
 ) -> int:
-    """Look on until there is a reason to end; returns the exit status."""
+    """Look on until there is a reason to end; returns the exit status. A drill is seen to its end."""
+    crew = play.crew
     started_s, quiet, dead = time.monotonic(), watching.Quiet(), set[str]()
     while not interrupts.count:
         for end in crew.ended():
             ticker.say(f"node {end.node} {end.pid} {end.how}; its log is {crew.log(end.node)}")
-        for server in where.ours:
-            if server.exit_status is not None and server.name not in dead:
+        for server in play.where.ours:
+            if server.exit_status is None and server.name in dead:
+                dead.remove(server.name)
+                ticker.say(f"{server.name} {server.pid} was started again")
+            elif server.exit_status is not None and server.name not in dead:
                 dead.add(server.name)
                 ticker.say(f"{server.name} {server.pid} ended with status {server.exit_status}")
         alive = crew.alive()
-        if until_idle and dead:
+        if play.until_idle and dead and not drills.busy:
             return cli.UNREACHABLE
         if not alive:
             ticker.say("no node is left")
@@ -199,7 +277,8 @@ async def _watch(
             reports = await store.reports(alive)
             ticker.show(watching.progress(reports, elapsed_s=time.monotonic() - started_s))
             sites = await store.site_count()
-            if quiet.see(reports, alive=alive, sites=sites, now_s=time.monotonic()) and until_idle:
+            idle = quiet.see(reports, alive=alive, sites=sites, now_s=time.monotonic())
+            if idle and play.until_idle and not drills.busy:
                 ticker.say(f"idle: {watching.progress(reports, elapsed_s=time.monotonic() - started_s)}")
                 return cli.DONE
         await interrupts.wait(LOOK_S)
