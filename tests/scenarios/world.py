@@ -1,246 +1,254 @@
-"""A cluster in virtual time: the project's own `views` and `ownership` against a single-copy etcd.
+"""A cluster in virtual time: the project's own `views` and `ownership`, run by a plan of moves against a model of etcd.
 
-Messages are late, lost and reordered; links are cut, processes frozen and restarted, leases killed, ids run twice,
-clocks run at other rates. What reaches each site is written down, and `judge` finds requests that start too close.
+Deterministic: what is not in the plan comes from `chaos`, which writes down every move that it makes (`played`), so that
+the same run can be had again from that list alone, without any chance in it.
 """
 
-import itertools
-import random
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import xxhash
 
 from node import ownership
 from shared import agreement, records, views
+from tests.scenarios import judge, model_etcd, moves, telling
+from tests.scenarios.judge import DELAY_S
+from tests.scenarios.moves import Move
+from tests.scenarios.processes import Claimed, Message, Process
 
-DELAY_S = 1.0
-RHO = 0.001
-SITES = tuple(f"s{i}.example" for i in range(6))
 FINGERPRINT = {"ring": "xxh3-64/4"}
-
-SETTINGS: dict[str, dict[str, float]] = {
-    "calm": {
-        "late": 1,
-        "revoke": 0.001,
-        "freeze": 0.0005,
-        "crash": 0.0002,
-        "cut": 0.002,
-        "override": 0.003,
-        "drain": 0.0002,
-    },
-    "strike": {
-        "late": 1,
-        "revoke": 0.002,
-        "freeze": 0.001,
-        "crash": 0.0004,
-        "cut": 0.004,
-        "override": 0.004,
-        "drain": 0.0002,
-        "strike": 0.012,
-    },
-    "churn": {
-        "late": 2,
-        "revoke": 0.004,
-        "freeze": 0.0015,
-        "crash": 0.0008,
-        "cut": 0.003,
-        "override": 0.006,
-        "drain": 0.001,
-    },
-    "frozen": {
-        "late": 1,
-        "revoke": 0.001,
-        "freeze": 0.006,
-        "crash": 0.0004,
-        "cut": 0.003,
-        "override": 0.004,
-        "drain": 0.0002,
-    },
-    "late": {
-        "late": 6,
-        "revoke": 0.002,
-        "freeze": 0.001,
-        "crash": 0.0005,
-        "cut": 0.003,
-        "override": 0.004,
-        "drain": 0.0002,
-    },
-}
+CALL_S = 0.8  # a call that is not answered fails so much later, as in `shared.etcd`
+STEP_S = 0.08
+LATENCY_S = 0.04
+STOP_S = 5.0  # an abandoned visit is reset so much later
+CHECKPOINT_S = 1.0
 
 
-class Etcd:
-    """Every call is atomic at one instant; the revision grows by one a write."""
+class Chaos(Protocol):
+    """Where moves come from that are not in the plan."""
 
-    def __init__(self) -> None:
-        self.revision = 1
-        self.cluster_id = 7
-        self.members: dict[str, tuple[int, int, records.MemberValue, float]] = {}
-        self.view: records.View | None = None
-        self.view_revision = 0
-        self.history: dict[int, records.View] = {}
-        self.beats: dict[int, agreement.SeenBeat] = {}
-        self.overrides: dict[str, str] = {}
-
-    def incarnation(self, node: str) -> int:
-        return self.members[node][0] if node in self.members else 0
-
-    def snapshot(self) -> agreement.Snapshot:
-        epoch = agreement.epoch_of(self.view.generation, self.view_revision) if self.view else 0
-        members = {node: agreement.SeenMember(inc, inc, value) for node, (inc, _, value, _) in self.members.items()}
-        return agreement.Snapshot(
-            self.cluster_id, self.revision, self.view, epoch, members, dict(self.beats), dict(self.overrides), {}
-        )
-
-    def write(self) -> int:
-        self.revision += 1
-        return self.revision
-
-    def drop(self, node: str) -> None:
-        if self.members.pop(node, None):
-            self.write()
-
-
-@dataclass
-class Contact:
-    at: float
-    site: str
-    node: str
-    tenure: int
-
-
-@dataclass
-class Process:
-    """One process of an id; its clock runs at its own rate."""
-
-    name: str
-    rate: float
-    state: agreement.State
-    owner: ownership.Ownership
-    frozen_until: float = 0.0
-    down_until: float = 0.0
-    inbox: list[tuple[float, Any]] = field(default_factory=list)
-    cut: dict[str, float] = field(default_factory=dict)
-    visits: dict[str, tuple[float, ownership.Held]] = field(default_factory=dict)
-    ready: dict[str, float] = field(default_factory=dict)
-    leaving: list[tuple[float, ownership.Held]] = field(default_factory=list)
-    generation: int = 0
-    """Of the process: answers to one that was restarted are lost."""
+    def trouble(self, world: "World") -> list[Move]: ...
+    def message(self, world: "World", slot: int, call: str, site: str) -> list[Move]: ...
 
 
 class World:
-    """One seeded run."""
+    """One run of one plan."""
 
-    def __init__(self, seed: int, setting: dict[str, float], *, twist: Callable[["World"], None] | None = None) -> None:
-        self.random = random.Random(seed)
-        self.p = setting
-        self.etcd = Etcd()
-        self.t = 0.0
-        self.wire: list[tuple[float, Process, int, agreement.Call, float, agreement.State]] = []
-        self.contacts: list[Contact] = []
-        self.claims: dict[str, tuple[int, str]] = {}
+    def __init__(self, plan: moves.Plan, *, chaos: Chaos | None = None, telling: bool = False) -> None:
+        self.plan = plan
+        self.chaos = chaos
+        self.etcd = model_etcd.Etcd()
         self.settings = agreement.Settings()
-        names = ("n0", "n1", "n2", "n3", "n0", "n1")
-        self.nodes = [self.boot(Process(name, 1 + self.random.uniform(-RHO, RHO), None, None)) for name in names]  # type: ignore[arg-type]
-        for process in self.nodes[4:]:
-            process.down_until = self.random.uniform(5, 60)
-        self.strikes: list[tuple[float, str, str]] = []
-        self.remembers = False
-        """The store never forgets; else one claim in twenty finds an empty record."""
-        if twist:
-            twist(self)
+        self.t = 0.0
+        self.steps = 0
+        self.down_until = 0.0
+        self.wire: list[Message] = []
+        self.contacts: list[judge.Contact] = []
+        self.violation: judge.Pair | None = None
+        self.claims: dict[str, tuple[int, str]] = {}
+        self.played: list[Move] = []
+        self.telling = telling
+        self.told: list[tuple[float, str, str]] = []
+        self._by_site: dict[str, list[judge.Contact]] = defaultdict(list)
+        self._coming: list[Move] = []
+        self._fates: dict[tuple[int, str, str], list[Move]] = defaultdict(list)
+        self.add(plan.moves)
+        self._checkpoints: list[tuple[float, model_etcd.Etcd]] | None = None
+        if any(move.what == "restore" for move in plan.moves):
+            self.keep_checkpoints()
+        self.nodes = [self._process(slot) for slot in range(len(plan.actors))]
+
+    def _process(self, slot: int) -> Process:
+        actor = self.plan.actors[slot]
+        blank: Any = None
+        process = Process(slot, actor.name, self.plan.label(slot), actor.rate, actor.starts_s, blank, blank)
+        return self.boot(process)
 
     def boot(self, process: Process) -> Process:
         value = records.MemberValue(weight=1.0, address="", fingerprint=FINGERPRINT)
         process.state = agreement.State(me=process.name, value=value, settings=self.settings)
         process.owner = ownership.Ownership(process.name, silence_s=self.settings.silence_s, delay_min_s=DELAY_S)
-        process.inbox, process.visits, process.ready, process.leaving = [], {}, {}, []
+        process.inbox, process.visits, process.ready, process.leaving, process.why = [], {}, {}, [], {}
         process.generation += 1
         return process
 
-    def latency(self) -> float:
-        return self.random.expovariate(8) if self.random.random() < 0.9 else self.random.uniform(0, self.p["late"])
+    def add(self, more: Sequence[Move]) -> None:
+        """Moves to come, each at its moment."""
+        for move in sorted(more, key=lambda move: move.at_s):
+            (self._coming if move.what in moves.WORLD else self._fates[move.key]).append(move)
+        self._coming.sort(key=lambda move: move.at_s)
+
+    def keep_checkpoints(self) -> None:
+        """From now on etcd can be put back to an earlier state."""
+        self._checkpoints = self._checkpoints or []
 
     # -- the run
 
-    def run(self, until_s: float) -> list[tuple[Contact, Contact]]:
-        while self.t < until_s:
-            self.t += self.random.uniform(0.02, 0.14)
-            self.expire()
-            self.trouble()
-            self.deliver()
+    def run(self, until_s: float | None = None) -> judge.Pair | None:
+        """Until the plan's end, or the first pair of requests that came too close."""
+        until_s = self.plan.until_s if until_s is None else until_s
+        while self.t < until_s and self.violation is None:
+            self.steps += 1
+            self.t += STEP_S if self.plan.weather is None else 0.02 + 0.12 * self.luck("step", 0)
+            self._trouble()
+            if self.t >= self.down_until:
+                self.etcd.expire(self.t, self.settings.lease_ttl_s + 0.3)
+            self._deliver()
             for process in self.nodes:
                 if process.frozen_until <= self.t and process.down_until <= self.t:
-                    self.turn(process)
-        return judge(self.contacts)
+                    self._turn(process)
+        return self.violation
 
-    def expire(self) -> None:
-        for node, (_, _, _, alive) in list(self.etcd.members.items()):
-            if self.t - alive > self.settings.lease_ttl_s + 0.3:
-                self.etcd.drop(node)
+    def luck(self, what: str, slot: int) -> float:
+        """In [0, 1); the same at the same step for the same thing, whatever happened before."""
+        return xxhash.xxh3_64_intdigest(f"{self.steps}/{slot}/{what}".encode(), seed=self.plan.weather or 0) / 2**64
 
-    def trouble(self) -> None:
-        chance = self.random.random
-        if chance() < self.p["revoke"] and self.etcd.members:
-            self.etcd.drop(self.random.choice(sorted(self.etcd.members)))
-        if chance() < self.p["override"]:
-            self.etcd.overrides[self.random.choice(SITES)] = self.random.choice(self.nodes).name
-            self.etcd.write()
-        if chance() < self.p.get("strike", 0) and self.contacts:
-            self.strike()
-        for process in self.nodes:
-            if process.down_until > self.t:
-                continue
-            if chance() < self.p["cut"]:
-                until = self.t + self.random.uniform(1, 16)
-                kinds = self.random.choice(
-                    (("look", "confirm"), ("look",), ("confirm",), ("keepalive",), ("look", "confirm", "keepalive"))
-                )
-                process.cut.update(dict.fromkeys(kinds, until))
-            if chance() < self.p["freeze"]:
-                process.frozen_until = self.t + (
-                    self.random.uniform(0, 1) if chance() < 0.5 else self.random.uniform(1, 18)
-                )
-            if chance() < self.p["crash"]:
+    def latency(self, what: str, slot: int) -> float:
+        return LATENCY_S if self.plan.weather is None else -math.log(1 - self.luck(what, slot)) / 8
+
+    def say(self, who: str, what: str) -> None:
+        if self.telling:
+            self.told.append((self.t, who, what))
+
+    # -- moves
+
+    def _trouble(self) -> None:
+        if self._checkpoints is not None and (
+            not self._checkpoints or self.t >= self._checkpoints[-1][0] + CHECKPOINT_S
+        ):
+            self._checkpoints = [*self._checkpoints[-60:], (self.t, self.etcd.copy())]
+        while self._coming and self._coming[0].at_s <= self.t:
+            self._play(self._coming.pop(0))
+        if self.chaos is not None:
+            for move in self.chaos.trouble(self):
+                self.played.append(move)
+                self._play(move)
+
+    def _play(self, move: Move) -> None:
+        if move.what in moves.MESSAGE:
+            self._fates[move.key].append(move)
+            return
+        self.say("", self.plan.tell(move))
+        until_s = self.t + move.seconds
+        process = self.nodes[move.who] if move.who >= 0 else None
+        if process is not None and process.down_until > self.t:
+            return  # nothing befalls a process that is not there
+        match move.what, process:
+            case "cut", Process():
+                process.cut[move.call] = until_s
+            case "freeze", Process():
+                process.frozen_until = max(process.frozen_until, until_s)
+            case "suspend", Process():
+                process.frozen_until = max(process.frozen_until, until_s)
+                process.slept_s += move.seconds
+            case "crash", Process():
                 self.boot(process)
-                process.down_until = self.t + self.random.uniform(0, 4)
-            if chance() < self.p["drain"]:
+                process.down_until = until_s
+            case "drain", Process():
                 self.feed(process, agreement.Drain())
+            case "wall", Process():
+                process.stepped_s += move.seconds
+            case "hint", Process():
+                self.feed(process, agreement.Hint())
+            case "revoke", _:
+                self.etcd.drop(move.node)
+            case "override", _:
+                self.etcd.place(move.site, move.node)
+            case "compact", _:
+                self.etcd.compact()
+            case "down", _:
+                self.down_until = max(self.down_until, until_s)
+                self.etcd.renew_leases(until_s)
+            case "restore", _:
+                self._restore(move)
 
-    def strike(self) -> None:
-        """The last visitor loses etcd just as its site moves away, and the site comes back later."""
-        last = self.contacts[-1]
-        others = sorted(set(self.etcd.members) - {last.node})
-        for process in self.nodes:
-            if process.name == last.node:
-                process.cut.update(
-                    {
-                        kind: self.t + self.random.uniform(2, 13)
-                        for kind in ("look", "confirm", "keepalive")[: self.random.choice((2, 3))]
-                    }
-                )
-        if others:
-            self.etcd.overrides[last.site] = self.random.choice(others)
-            self.etcd.write()
-            self.strikes.append((self.t + self.random.uniform(0.5, 14), last.site, last.node))
-        for at, site, node in [strike for strike in self.strikes if strike[0] <= self.t]:
-            self.strikes.remove((at, site, node))
-            self.etcd.overrides[site] = node
-            self.etcd.write()
+    def _restore(self, move: Move) -> None:
+        """`call`: same = an old data folder, new = a snapshot restored into a new cluster, empty = nothing left."""
+        assert self._checkpoints is not None
+        kept = [etcd for at, etcd in self._checkpoints if at <= self.t - move.seconds] or [self._checkpoints[0][1]]
+        back = model_etcd.Etcd() if move.call == "empty" else kept[-1].copy()
+        back.cluster_id = self.etcd.cluster_id + (move.call != "same")
+        back.leases, back.exact = self.etcd.leases, self.etcd.exact
+        back.renew_leases(max(self.t, self.down_until))
+        self.etcd = back
+        self._checkpoints = []
 
-    def deliver(self) -> None:
-        for message in [m for m in self.wire if m[0] <= self.t]:
-            self.wire.remove(message)
-            _, process, generation, call, sent_s, state = message
-            event = self.answer(process, call, sent_s, state)
-            if self.random.random() >= 0.95:
-                event = agreement.Failed(call.kind)
-            if generation == process.generation:
-                process.inbox.append((self.t + self.latency(), event))
+    def fates(self, slot: int, call: str, site: str = "") -> dict[str, float]:
+        """What befalls this message."""
+        found = {}
+        planned = self._fates.get((slot, call, site))
+        while planned and planned[0].at_s <= self.t:
+            move = planned.pop(0)
+            found[move.what] = move.seconds
+            self.say("", self.plan.tell(move))
+        if self.chaos is not None:
+            for move in self.chaos.message(self, slot, call, site):
+                self.played.append(move)
+                found[move.what] = move.seconds
+                self.say("", self.plan.tell(move))
+        return found
 
-    def turn(self, process: Process) -> None:
-        now_s = self.t * process.rate
+    # -- messages
+
+    def _send(self, process: Process, call: agreement.Call) -> None:
+        fate = self.fates(process.slot, call.kind)
+        if process.cut.get(call.kind, 0) > self.t or "lost" in fate:
+            process.inbox.append((self.t + CALL_S, agreement.Failed(call.kind)))
+            return
+        sent = model_etcd.Sent(
+            process.state,
+            process.boot_s(self.t),
+            process.wall_s(self.t),
+            process.lease,
+            fate.get("stale", 0.0),
+            "blind" in fate,
+        )
+        arrives_s = self.t + (fate["late"] if "late" in fate else self.latency(call.kind, process.slot))
+        answer_s = fate.get("late answer", self.latency(call.kind + " answer", process.slot))
+        answered = "no answer" not in fate
+        if not answered:
+            process.inbox.append((max(self.t + CALL_S, arrives_s), agreement.Failed(call.kind)))
+        self.wire.append(Message(arrives_s, process, process.generation, call, sent, answer_s, answered))
+        if "twice" in fate:
+            again_s = arrives_s + fate["twice"]
+            self.wire.append(Message(again_s, process, process.generation, call, sent, 0.0, answered=False))
+
+    def _deliver(self) -> None:
+        arrived = [message for message in self.wire if message.at <= self.t]
+        if arrived:
+            self.wire = [message for message in self.wire if message.at > self.t]
+        for message in sorted(arrived, key=lambda message: message.at):
+            process, kind = message.process, message.call.kind
+            event: Any = agreement.Failed(kind)
+            if self.t >= self.down_until:
+                event = self.etcd.answer(self.t, message.call, message.sent)
+                if isinstance(event, agreement.Joined) and message.generation == process.generation:
+                    process.lease = self.etcd.leases
+                self._tell_answer(process, message.call, event)
+            if message.answered and message.generation == process.generation:
+                process.inbox.append((self.t + message.answer_s, event))
+        if self.etcd.changed and self.t >= self.down_until:
+            self.etcd.changed = False
+            for process in self.nodes:
+                heard = self.plan.weather is None or self.luck("heard", process.slot) < 0.7
+                if heard and process.cut.get("watch", 0) <= self.t and process.down_until <= self.t:
+                    process.inbox.append((self.t + self.latency("watch", process.slot), agreement.Hint()))
+
+    def _tell_answer(self, process: Process, call: agreement.Call, event: Any) -> None:
+        text = telling.answered(call, event, self.etcd.revision) if self.telling else None
+        if text and process.last_told != text:  # an ack is in every beat that follows it
+            process.last_told = text
+            self.say(process.label, text)
+
+    # -- one process
+
+    def _turn(self, process: Process) -> None:
+        now_s = process.boot_s(self.t)
         due = [event for at, event in process.inbox if at <= self.t]
-        process.inbox = [item for item in process.inbox if item[0] > self.t]
+        if due:
+            process.inbox = [item for item in process.inbox if item[0] > self.t]
         for event in due:
             if isinstance(event, Claimed):
                 if event.record is None:
@@ -250,70 +258,72 @@ class World:
                 self.feed(process, event)
         if process.state.phase is agreement.Phase.LEFT:
             self.boot(process)
-            process.down_until = self.t + self.random.uniform(1, 10)
+            process.down_until = self.t + 1 + 9 * self.luck("left", process.slot)
             return
         self.feed(process, agreement.Tick())
         self.apply(process, process.owner.ticked(now_s))
-        self.finish(process, now_s)
-        self.visit(process, now_s)
-
-    # -- the node's shell
+        self._finish(process, now_s)
+        self._visit(process, now_s)
 
     def feed(self, process: Process, event: agreement.Event) -> None:
-        now_s = self.t * process.rate
+        now_s = process.boot_s(self.t)
         process.state, effects = views.step(process.state, event, now_s)
         views.check(process.state)
         for effect in effects:
             match effect:
                 case agreement.Adopt():
+                    epoch = agreement.revision_of(effect.views[-1][0])
+                    self.say(
+                        process.label, f"adopts view {epoch}" + ("" if effect.whole else ", some before it unknown")
+                    )
                     self.apply(process, process.owner.adopted(now_s, effect))
                 case agreement.Settle():
                     self.apply(process, process.owner.settled(now_s, effect))
                 case agreement.StopAll():
+                    self.say(process.label, f"stops everything: {effect.reason}")
                     self.apply(process, process.owner.stop(effect.incarnation))
                 case _:
-                    if process.cut.get(effect.kind, 0) > self.t:
-                        process.inbox.append((self.t + 0.8, agreement.Failed(effect.kind)))
-                    else:
-                        self.wire.append(
-                            (self.t + self.latency(), process, process.generation, effect, now_s, process.state)
-                        )
+                    self._send(process, effect)
 
-    def apply(self, process: Process, effects: list[ownership.Effect]) -> None:
-        now_s = self.t * process.rate
+    def apply(self, process: Process, effects: Sequence[ownership.Effect]) -> None:
+        now_s = process.boot_s(self.t)
         for effect in effects:
             match effect:
                 case ownership.ReadArcs():
-                    self.apply(process, process.owner.found(SITES))
+                    self.apply(process, process.owner.found(self.plan.sites))
                 case ownership.Claim():
                     for site in effect.sites:
-                        self.claim(process, site)
+                        self._claim(process, site)
                 case ownership.Ready():
                     process.ready[effect.site] = effect.at_s
                 case ownership.Abandon():
                     for site in effect.sites:
                         ends, held = process.visits.pop(site)
-                        process.leaving.append((min(ends, now_s + 5.0), held))
+                        process.leaving.append((min(ends, now_s + STOP_S), held))
                 case ownership.Acknowledge():
                     self.feed(process, agreement.Applied(effect.epoch))
                 case ownership.Stopped():
                     self.feed(process, agreement.Stopped(effect.incarnation))
 
-    def claim(self, process: Process, site: str) -> None:
+    def _claim(self, process: Process, site: str) -> None:
         """The store's part: newest tenure wins; it may also have forgotten everything."""
         epoch = process.owner.claim_epoch(site)
         if epoch is None:
             return
+        fate = self.fates(process.slot, "claim", site)
         stored, owner = self.claims.get(site, (0, None))
-        if not self.remembers and self.random.random() < 0.05:
+        if "amnesia" in fate:
             stored, owner = 0, None
         record = None
         if epoch >= stored:
             self.claims[site] = (epoch, process.name)
             record = record_of(site, owner, stored)
-        process.inbox.append((self.t + self.latency(), Claimed(site, epoch, record)))
+            if self.telling and epoch != stored:
+                process.why[site] = telling.why(process, site, self.t)
+                self.say(process.label, f"claims {site} under view {agreement.revision_of(epoch)}: {process.why[site]}")
+        process.inbox.append((self.t + self.latency("claim", process.slot), Claimed(site, epoch, record)))
 
-    def visit(self, process: Process, now_s: float) -> None:
+    def _visit(self, process: Process, now_s: float) -> None:
         for site, at_s in sorted(process.ready.items()):
             if now_s < at_s:
                 continue
@@ -321,111 +331,49 @@ class World:
             held = process.owner.start(now_s, site)
             if held is None:
                 continue
-            wait = self.random.random() < 0.1
-            if not process.owner.owns(site, held.tenure) or not agreement.has_authority(process.state, now_s, now_s):
+            wall_s = process.wall_s(self.t)
+            owns = process.owner.owns(site, held.tenure)
+            if not owns or not agreement.has_authority(process.state, now_s, wall_s):
                 self.apply(process, process.owner.finished(now_s, held, answer_of(held)))
                 process.ready.setdefault(site, now_s)
                 continue
+            fate = self.fates(process.slot, "visit", site)
             # What the guard let through may still leave the machine G later, whatever has happened to the process.
-            tail = self.random.uniform(0, self.settings.wire_s) if self.random.random() < 0.3 else 0.0
-            self.contacts.append(Contact(self.t + tail, site, process.name, held.tenure))
-            duration = self.random.uniform(0, 3.0) if wait else 0.02
-            process.visits[site] = ((self.t + tail) * process.rate + duration, held)
+            tail_s = min(fate.get("tail", 0.0), self.settings.wire_s)
+            self._contact(process, held, tail_s, now_s)
+            process.visits[site] = (process.boot_s(self.t + tail_s) + fate.get("long", 0.02), held)
 
-    def finish(self, process: Process, now_s: float) -> None:
+    def _contact(self, process: Process, held: ownership.Held, tail_s: float, now_s: float) -> None:
+        text = ""
+        if self.telling:
+            left_s = process.state.deadline_s - now_s
+            text = (
+                f"{process.why.get(held.site, 'kept')}; tenure {agreement.revision_of(held.tenure)}, "
+                f"authority for another {left_s:.2f} s" + (f", on the wire {tail_s:.2f} s later" if tail_s else "")
+            )
+            self.say(process.label, f"asks {held.site}")
+        contact = judge.Contact(self.t + tail_s, held.site, process.label, held.tenure, text)
+        row = self._by_site[held.site]
+        near = next((other for other in reversed(row[-8:]) if judge.too_close(other, contact)), None)
+        if near is not None and self.violation is None:
+            first, second = sorted((near, contact), key=lambda contact: contact.at)
+            self.violation = first, second
+        row.append(contact)
+        self.contacts.append(contact)
+
+    def _finish(self, process: Process, now_s: float) -> None:
         for site, (ends, held) in list(process.visits.items()):
-            if now_s >= ends:
-                del process.visits[site]
-                held.ready_s = max(held.ready_s, now_s + DELAY_S * agreement.SLACK)
+            if now_s < ends:
+                continue
+            del process.visits[site]
+            held.ready_s = max(held.ready_s, now_s + DELAY_S * agreement.SLACK)
+            if self.claims.get(site, (0, ""))[0] > held.tenure:
+                self.apply(process, process.owner.fenced(held))
+            else:
                 self.apply(process, process.owner.finished(now_s, held, answer_of(held)))
         for ends, held in [item for item in process.leaving if now_s >= item[0]]:
             process.leaving.remove((ends, held))
             self.apply(process, process.owner.finished(now_s, held, None))
-
-    # -- etcd's answers
-
-    def answer(self, process: Process, call: agreement.Call, sent_s: float, state: agreement.State) -> Any:  # noqa: PLR0911 - one answer a call
-        etcd, me, incarnation = self.etcd, process.name, state.incarnation
-        mine = incarnation != 0 and etcd.incarnation(me) == incarnation
-        at_epoch = (
-            etcd.view_revision == agreement.revision_of(call.epoch)
-            if isinstance(call, agreement.Confirm | agreement.Propose)
-            else True
-        )
-        match call:
-            case agreement.Look():
-                chain = self.chain(state.epoch)
-                return agreement.Looked(incarnation, state.revision, etcd.snapshot(), chain)
-            case agreement.Join():
-                if etcd.incarnation(me):
-                    return agreement.Exists()
-                revision = etcd.write()
-                etcd.members[me] = (revision, revision, state.value, self.t)
-                return agreement.Joined(revision)
-            case agreement.KeepAlive():
-                if not mine:
-                    return agreement.Gone(incarnation)
-                inc, mod, value, _ = etcd.members[me]
-                etcd.members[me] = (inc, mod, value, self.t)
-                return agreement.Done("keepalive")
-            case agreement.Confirm():
-                if not (mine and at_epoch):
-                    return agreement.Denied("confirm", incarnation, etcd.revision, state.revision, etcd.cluster_id)
-                etcd.beats[incarnation] = agreement.SeenBeat(etcd.write(), records.Beat(node=me, applied=call.applied))
-                return agreement.Confirmed(incarnation, call.epoch, sent_s, sent_s)
-            case agreement.Propose():
-                untouched = all(mod <= call.revision for _, mod, _, _ in etcd.members.values())
-                if not (mine and at_epoch and untouched):
-                    return agreement.Denied("propose", incarnation, etcd.revision, state.revision, etcd.cluster_id)
-                etcd.view, etcd.view_revision = call.view, etcd.write()
-                etcd.history[etcd.view_revision] = call.view
-                for old in call.drop_beats:
-                    etcd.beats.pop(old, None)
-                return agreement.Done("propose")
-            case agreement.Resign():
-                if call.incarnation in etcd.beats:
-                    etcd.beats[call.incarnation] = agreement.SeenBeat(
-                        etcd.write(), records.Beat(node=me, applied=0, resigned=True)
-                    )
-                return agreement.Done("resign")
-            case agreement.Weigh():
-                if not mine:
-                    return agreement.Denied("weigh")
-                inc, _, value, alive = etcd.members[me]
-                etcd.members[me] = (
-                    inc,
-                    etcd.write(),
-                    records.MemberValue(weight=0.0, address="", fingerprint=value.fingerprint),
-                    alive,
-                )
-                return agreement.Done("weigh")
-            case agreement.Leave():
-                if not mine:
-                    return agreement.Denied("leave")
-                etcd.drop(me)
-                etcd.beats[call.incarnation] = agreement.SeenBeat(
-                    etcd.write(), records.Beat(node=me, applied=call.epoch, resigned=True)
-                )
-                return agreement.Done("leave")
-
-    def chain(self, epoch: int) -> tuple[tuple[int, records.View], ...] | None:
-        view = self.etcd.view
-        if view is None or not epoch or self.random.random() < 0.1:
-            return None if view is not None and epoch else ()
-        found: list[tuple[int, records.View]] = []
-        previous = view.previous
-        while previous > agreement.revision_of(epoch):
-            older = self.etcd.history[previous]
-            found.append((agreement.epoch_of(older.generation, previous), older))
-            previous = older.previous
-        return tuple(reversed(found))
-
-
-@dataclass
-class Claimed:
-    site: str
-    epoch: int
-    record: records.SiteRecord | None
 
 
 def record_of(site: str, owner: str | None, epoch: int) -> records.SiteRecord:
@@ -439,21 +387,3 @@ def record_of(site: str, owner: str | None, epoch: int) -> records.SiteRecord:
 
 def answer_of(held: ownership.Held) -> records.Committed:
     return records.Committed(record=record_of(held.site, None, held.tenure))
-
-
-def judge(contacts: list[Contact]) -> list[tuple[Contact, Contact]]:
-    """Pairs of contacts of one site that start closer than its delay; P1 as its web server sees it."""
-    by_site: dict[str, list[Contact]] = {}
-    for contact in sorted(contacts, key=lambda contact: contact.at):
-        by_site.setdefault(contact.site, []).append(contact)
-    return [(a, b) for row in by_site.values() for a, b in itertools.pairwise(row) if b.at - a.at < DELAY_S - 1e-6]
-
-
-def moves(contacts: list[Contact]) -> int:
-    """How often a site was visited by another tenure than before."""
-    last: dict[str, int] = {}
-    count = 0
-    for contact in sorted(contacts, key=lambda contact: contact.at):
-        count += last.get(contact.site, contact.tenure) != contact.tenure
-        last[contact.site] = contact.tenure
-    return count
