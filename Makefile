@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: help demo test check lint bench takeover docs-crawl stubs lock clean
+.PHONY: help demo test check lint bench takeover docs-crawl torture faults soak explore fuzz stubs lock clean
 
 help:
 	@echo 'make demo    a whole crawl on this machine, with a node lost half way; needs no root'
@@ -15,6 +15,11 @@ help:
 	@echo 'make check   lint, types, import rules and all tests: what CI runs'
 	@echo 'make bench   the measurements (takeover times)'
 	@echo 'make docs-crawl  real pages: the manuals of Python and PostgreSQL over three nodes'
+	@echo 'make torture MINUTES=15 SEED=1 [STORE=cluster]  faults of every kind on hosts of their own, judged (root)'
+	@echo 'make faults  each fault alone, RUNS=3 times (root; about an hour)'
+	@echo 'make soak    45 minutes of torture at the default times (root)'
+	@echo 'make explore the protocol in virtual time: 10,000 schedules, and each rule weakened until it is caught'
+	@echo 'make fuzz MINUTES=10  hostile input to every parser'
 	@echo 'make lock    requirements.lock anew from pyproject.toml'
 	@echo 'make clean   remove what make made'
 
@@ -42,6 +47,34 @@ takeover: $(READY)
 # The manuals of Python and PostgreSQL as Debian packages them, behind nginx, over three nodes: about two minutes.
 docs-crawl: $(READY)
 	$(BIN)/python -m tests.cluster.docs_crawl
+
+MINUTES ?= 15
+SEED ?= 1
+STORE ?= single
+RUNS ?= 3
+
+# A crawl on separate hosts (network namespaces) under a schedule of faults; MINUTES of them, then its end, then the verdict.
+torture: $(READY)
+	@sh .ci/servers torture
+	$(BIN)/python -m tests.torture --minutes $(MINUTES) --seed $(SEED) --store $(STORE)
+
+faults: $(READY)
+	@sh .ci/servers torture
+	$(BIN)/python -m tests.torture --faults all --runs $(RUNS) --store $(STORE) --at-once 2
+
+soak: $(READY)
+	@sh .ci/servers torture
+	$(BIN)/python -m tests.torture --minutes 45 --seed $(SEED) --store $(STORE) --ttl 10 --view-lease 5 --rejoin 10 --out torture/soak-$(SEED)
+
+# Ten thousand clusters in virtual time, then every rule weakened until it is caught; the same of the store's scripts.
+explore: $(READY)
+	$(BIN)/python -m tests.scenarios.explore --seeds 10000
+	$(BIN)/python -m tests.scenarios.explore --mutations
+	$(BIN)/python -m tests.stores.amnesia --seeds 2000
+	$(BIN)/python -m tests.stores.amnesia --mutations
+
+fuzz: $(READY)
+	$(BIN)/python -m tests.fuzz --minutes $(MINUTES)
 
 # Its output loads on protobuf 4.25 and all later ones; that of newer grpcio-tools refuses older runtimes.
 stubs: $(READY)

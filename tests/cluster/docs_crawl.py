@@ -115,7 +115,7 @@ async def _crawl(stage: Stage, crews: dict[str, nodes.Crew]) -> docs_judge.Loss:
     began_s = time.monotonic()
     for node, crew in crews.items():
         crew.start(node)
-        print(f"crawlring {' '.join(nodes.node_command(crew.place, node)[4:])}")
+        print(f"CRAWLRING_REDIS={crew.place.redis} crawlring {' '.join(nodes.node_command(crew.place, node)[4:])}")
     store = await frontier.Frontier.open(stage.where.redis, CLUSTER)
     try:
         await _until(stage, began_s, "three members", lambda: len(_status(stage)["nodes"]) == len(NODES))

@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import redis
 
 from coordinator import local
+from shared import frontier, keys
 from tests import servers
 from tests.cluster import claims, harness
 
@@ -35,11 +37,14 @@ def between(run: harness.Cluster, from_s: float, to_s: float) -> list[harness.Re
 def test_a_killed_store_pauses_the_crawl_and_loses_nothing(
     tmp_path: Path, etcd: str, own_valkey: local.Server, cluster: str
 ) -> None:
-    redis = local.redis_url(own_valkey)
-    with harness.running(tmp_path, etcd=etcd, redis=redis, name=cluster, environ={}, slow_s=0.5) as run:
+    redis_url = local.redis_url(own_valkey)
+    with harness.running(tmp_path, etcd=etcd, redis=redis_url, name=cluster, environ={}, slow_s=0.5) as run:
         run.start_all("n1", "n2")
         run.seed()
         run.until(lambda: run.part_done(0.4), 40, "a part is done")
+        known = run.ask(frontier.Frontier.site_count)
+        with redis.Redis.from_url(redis_url) as raw:  # as if a replica that lags had taken its place
+            raw.delete(*(keys.RedisKeys(cluster).index(shard) for shard in range(keys.INDEX_SHARDS)))
         own_valkey.kill()
         down_s = harness.now_s()
         node = run.nodes["n1"]
@@ -51,6 +56,7 @@ def test_a_killed_store_pauses_the_crawl_and_loses_nothing(
         assert not between(run, down_s + REACTION_S, up_s), "fetching pauses"
         run.until(lambda: between(run, up_s, up_s + 60), 10, "fetching goes on by itself")
         resumed_s = harness.now_s() - up_s
+        run.until(lambda: run.ask(frontier.Frontier.site_count) >= known, 10, "its owners enter the sites again")
         claims.finish(run)
         assert node.ready()[0] == 200
         assert not claims.repeated(run), "outcomes wait for the store"
@@ -104,8 +110,8 @@ def test_a_node_started_before_its_stores_waits_for_them_and_says_so(
 ) -> None:
     own_etcd.stop()
     own_valkey.stop()
-    redis = local.redis_url(own_valkey)
-    with harness.running(tmp_path, etcd=own_etcd.address, redis=redis, name=cluster) as run:
+    redis_url = local.redis_url(own_valkey)
+    with harness.running(tmp_path, etcd=own_etcd.address, redis=redis_url, name=cluster) as run:
         node = run.start("n1")
 
         def tells(what: str) -> str | None:

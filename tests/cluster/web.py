@@ -1,12 +1,14 @@
 """A web of a chosen shape for the cluster tests, served by one process whose log tells which node asked, and when.
 
 All requests are stamped by one clock the moment their heads have arrived, so the log judges every gap. Some pages
-are slow: they are logged at once and answered late, so that a request is in flight when a test wants one.
+are slow: they are logged at once and answered late, so that a request is in flight when a test wants one. SIGUSR1
+makes every answer late, SIGUSR2 none but those.
 """
 
 import argparse
 import asyncio
 import json
+import signal
 import socket
 import struct
 import sys
@@ -17,10 +19,12 @@ from typing import IO
 
 from coordinator import local, nodes, small_web
 from shared import clock
+from tests.torture import forest
 
 ANY_HOST = "0.0.0.0"
 LOG = "requests.jsonl"
-SLOW = "/slow/"
+SLOW = forest.SLOW
+SLOWED_S = 3.0  # added to every answer after SIGUSR1
 LAST_DATA_RECV = 52  # of struct tcp_info: milliseconds since the kernel got the last data
 
 
@@ -67,6 +71,7 @@ class Origins:
 
     def __init__(self, graph: small_web.Web, log: IO[str], *, slow_s: float) -> None:
         self.slow_s = slow_s
+        self.slowed_s = 0.0
         self._log = log
         self._sites = {host: site for site in graph.sites for host in site.hosts}
         self._pages = {page.url: page for _, page in graph.pages()}
@@ -135,28 +140,47 @@ class Connection(asyncio.Protocol):
             headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
             path = first.split(" ")[1]
             answer = self._origins.answer(path, headers, boot_s=boot_s, late_ms=late_ms)
-            if path.startswith(SLOW):
-                asyncio.get_running_loop().call_later(self._origins.slow_s, self._transport.write, answer)
+            wait_s = self._origins.slowed_s + (self._origins.slow_s if path.startswith(SLOW) else 0)
+            if wait_s:
+                asyncio.get_running_loop().call_later(wait_s, self._answer, answer)
             else:
-                self._transport.write(answer)
+                self._answer(answer)
+
+    def _answer(self, answer: bytes) -> None:
+        if self._transport and not self._transport.is_closing():
+            self._transport.write(answer)
 
 
-def process(folder: Path, *, sites: int, pages: int, slow_s: float) -> local.Server:
-    """The web in a process of its own, not started; its log is requests.jsonl in the folder."""
+def process(folder: Path, *, sites: int, pages: int, slow_s: float, seed: int | None = None) -> local.Server:
+    """The web in a process of its own, not started; its log is requests.jsonl in the folder. A seed grows a forest."""
 
     def command(port: int, _peer_port: int) -> list[str]:
-        return [
-            *(sys.executable, "-P", "-m", "tests.cluster.web", f"--port={port}", f"--log={folder / LOG}"),
-            *(f"--sites={sites}", f"--pages={pages}", f"--slow-s={slow_s}"),
-        ]
+        return web_command(folder / LOG, port=port, sites=sites, pages=pages, slow_s=slow_s, seed=seed)
 
     return local.Server("web", command=command, answers=local.listens, data=folder, environ=nodes.packages())
 
 
+def web_command(log: Path, *, port: int, sites: int, pages: int, slow_s: float, seed: int | None = None) -> list[str]:
+    """The command of that process; it listens on every address of its machine."""
+    return [
+        *(sys.executable, "-P", "-m", "tests.cluster.web", f"--port={port}", f"--log={log}"),
+        *(f"--sites={sites}", f"--pages={pages}", f"--slow-s={slow_s}"),
+        *(() if seed is None else (f"--forest={seed}",)),
+    ]
+
+
+def grown(*, sites: int, pages: int, seed: int | None) -> small_web.Web:
+    """The web that such a process serves."""
+    return build(sites=sites, pages=pages) if seed is None else forest.grow(sites, pages, seed)
+
+
 async def _serve(options: argparse.Namespace) -> None:
     with options.log.open("a") as log:
-        origins = Origins(build(sites=options.sites, pages=options.pages), log, slow_s=options.slow_s)
+        graph = grown(sites=options.sites, pages=options.pages, seed=options.forest)
+        origins = Origins(graph, log, slow_s=options.slow_s)
         loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGUSR1, setattr, origins, "slowed_s", SLOWED_S)
+        loop.add_signal_handler(signal.SIGUSR2, setattr, origins, "slowed_s", 0.0)
         await loop.create_server(lambda: Connection(origins), ANY_HOST, options.port, backlog=512)
         await asyncio.Event().wait()
 
@@ -168,6 +192,7 @@ def main() -> None:
     parser.add_argument("--sites", type=int, required=True)
     parser.add_argument("--pages", type=int, required=True)
     parser.add_argument("--slow-s", type=float, required=True)
+    parser.add_argument("--forest", type=int, metavar="SEED", help="serve the forest of this seed")
     parser.add_argument("--log", type=Path, required=True)
     asyncio.run(_serve(parser.parse_args()))
 

@@ -1,0 +1,371 @@
+"""The verdict on one run, from the files that it left: P1 to P5, whether all recovered, and whether memory is flat.
+
+P1 and P2 rest on the origin's log alone. Nothing here knows how the nodes decide; what cannot be judged is said.
+"""
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from coordinator import origin_log, small_web
+from shared import audit, records
+from tests.torture import evidence, repeats, takeovers
+
+NEAR_S = 30.0  # faults so long before a violation are told with it
+LISTED_MAX = 50  # of each kind; beyond it they are only counted
+EDGES = (1.0, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0, 5.0, 20.0)
+ORIGIN_ERROR_MS = 100  # of the origin's stamps, where they stand in for those of a node whose clock was stepped
+FLAT_SHARE, FLAT_MB = 0.10, 8.0
+SAMPLES_MIN = 12  # a shorter series says nothing
+UNWATCHED_S = 20.0  # without a sample: the process was gone meanwhile
+SETTLE_S = 15.0  # after the last fault, before every node has to work again
+SPARES = ("twin", "s")  # nodes that come and go
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """One request, as far as a violation needs it."""
+
+    boot_s: float
+    node: str
+    url: str
+
+
+class ShortGap(msgspec.Struct, frozen=True, kw_only=True):
+    """P1 broken."""
+
+    site: str
+    gap_s: float
+    owed_s: float
+    first: Asked
+    second: Asked
+    faults: tuple[str, ...]
+
+
+class Gaps(msgspec.Struct, frozen=True, kw_only=True):
+    """P1, by the origin's log."""
+
+    judged: int
+    violations: int
+    smallest_ratio: float | None
+    smallest_site: str | None
+    moves: int
+    """Gaps between requests of two nodes."""
+    smallest_move_ratio: float | None
+    histogram: tuple[tuple[str, int], ...]
+    """(range of gap / owed, gaps)."""
+    forgotten: int
+    """Shorter than the Crawl-delay, not than the minimum, just after a store lost the record that held it."""
+    worst: tuple[ShortGap, ...]
+
+
+class Pages(msgspec.Struct, frozen=True, kw_only=True):
+    """P2."""
+
+    wanted: int
+    asked: int
+    missing: tuple[str, ...]
+    """Never asked for."""
+    missing_total: int
+    unanswered: tuple[str, ...]
+    """Asked for, without any answer that ends a visit."""
+    unanswered_total: int
+    trespasses: tuple[str, ...]
+    """Asked for, though forbidden or linked from nowhere."""
+    unaccounted: tuple[str, ...] | None
+    """Sites whose record does not account for what was not fetched; None where no record was read."""
+    lost: int
+    """What no record accounts for."""
+
+
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
+    """One process's longest stretch, second quarter against last; `flat` is None where it was too short."""
+
+    process: str
+    minutes: float
+    early_mb: float
+    late_mb: float
+    flat: bool | None
+
+    @property
+    def store(self) -> bool:
+        """Grows with what the crawl finds; the web's log of visits does too."""
+        return self.process.startswith(evidence.STORES)
+
+    @property
+    def growth_mb(self) -> float:
+        return self.late_mb - self.early_mb
+
+
+class OwnLogs(msgspec.Struct, frozen=True, kw_only=True):
+    """P1 and P4 by the nodes' and the handoff log."""
+
+    requests: int
+    handoffs: int
+    gaps: int
+    unjudged: int
+    smallest_ratio: float | None
+    gap_violations: int
+    fencing_violations: int
+    worst: tuple[audit.Violation, ...]
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is known of one run."""
+
+    run: evidence.Run
+    single: bool
+    requests: int
+    sites: int
+    faults: tuple[evidence.Fault, ...]
+    gaps: Gaps
+    pages: Pages
+    repeats_by_why: dict[str, int]
+    repeats_by_fault: dict[str, dict[str, int]]
+    repeats_unexplained: tuple[repeats.Repeat, ...]
+    repeats_too_many: tuple[repeats.TooMany, ...]
+    own_logs: OwnLogs
+    takeovers: tuple[takeovers.Takeover, ...]
+    idle_nodes: tuple[str, ...]
+    """Did nothing after the last fault, though others did."""
+    memory: tuple[Memory, ...]
+    bad_lines: int
+
+    @property
+    def recovered(self) -> bool:
+        """Every node works again, nobody ended by itself, and all drained when they were told to."""
+        alive = self.run.recovered_s is not None and not self.idle_nodes and not self.run.died_alone
+        return alive and not any(status != 0 for status in self.run.drained.values())
+
+    @property
+    def broken(self) -> dict[str, int]:
+        """Violations by promise; only what is judged."""
+        found = {
+            "P1 gap": self.gaps.violations + self.own_logs.gap_violations,
+            "P2 nothing lost": self.pages.lost + len(self.pages.trespasses) + (0 if self.run.done else 1),
+            "P3 bounded repeats": self.repeats_by_why.get(repeats.UNEXPLAINED, 0) + len(self.repeats_too_many),
+            "P4 fencing": self.own_logs.fencing_violations,
+            "P5 takeover time": sum(one.over for one in self.takeovers) if self.single else 0,
+            "recovery": 0 if self.recovered else 1,
+            "memory": sum(one.flat is False for one in self.memory if not one.store),
+        }
+        return {name: count for name, count in found.items() if count}
+
+    @property
+    def held(self) -> bool:
+        return not self.broken
+
+
+def judge(folder: Path, *, single: bool = False) -> Verdict:
+    """Read a run's folder and judge it; `single`: one fault alone, so that its takeover times are judged too."""
+    return verdict(evidence.load(folder), single=single)
+
+
+def verdict(run: evidence.Evidence, *, single: bool = False) -> Verdict:
+    """Judge a run."""
+    again = repeats.all_of(run)
+    by_fault: dict[str, Counter[str]] = defaultdict(Counter)
+    for one in again:
+        by_fault[one.fault][one.why] += 1
+    return Verdict(
+        run=run.run,
+        single=single,
+        requests=len(run.requests),
+        sites=len(run.by_site),
+        faults=tuple(run.faults),
+        gaps=_gaps(run),
+        pages=_pages(run),
+        repeats_by_why=dict(Counter(one.why for one in again)),
+        repeats_by_fault={name: dict(counts) for name, counts in by_fault.items()},
+        repeats_unexplained=tuple(one for one in again if one.why == repeats.UNEXPLAINED)[:LISTED_MAX],
+        repeats_too_many=tuple(repeats.too_many(run, again)),
+        own_logs=_own_logs(run),
+        takeovers=tuple(takeovers.all_of(run)),
+        idle_nodes=tuple(_idle(run)),
+        memory=tuple(_memory(run.samples)),
+        bad_lines=run.bad_lines,
+    )
+
+
+def _gaps(run: evidence.Evidence) -> Gaps:
+    """The ledger of the demo judges each gap; the rest is how they are told."""
+    ledger = evidence.Ledger(run)
+    last: dict[str, evidence.Request] = {}
+    histogram: Counter[str] = Counter()
+    worst: list[ShortGap] = []
+    judged = moves = forgotten = violations = 0
+    smallest_move: float | None = None
+    for i, (raw, request) in enumerate(zip(run.raw_requests, run.requests, strict=True)):
+        gap = ledger.gap(raw)
+        before, last[request.site] = last.get(request.site), request
+        if gap is None or before is None:
+            continue
+        judged += 1
+        histogram[_range(gap.ratio)] += 1
+        if gap.ratio < 1 and _store_forgot(run, gap, before, i):
+            forgotten += 1
+            continue
+        if before.node != request.node:
+            moves += 1
+            smallest_move = gap.ratio if smallest_move is None else min(smallest_move, gap.ratio)
+        if gap.ratio < 1:
+            violations += 1
+            worst.append(_short(run, gap, before, request))
+    return Gaps(
+        judged=judged,
+        violations=violations,
+        smallest_ratio=ledger.smallest.ratio if ledger.smallest else None,
+        smallest_site=ledger.smallest.site if ledger.smallest else None,
+        moves=moves,
+        smallest_move_ratio=smallest_move,
+        histogram=tuple((name, histogram[name]) for name in (_range(edge - 0.001) for edge in (*EDGES, 1e9))),
+        forgotten=forgotten,
+        worst=tuple(sorted(worst, key=lambda one: one.gap_s / one.owed_s)[:LISTED_MAX]),
+    )
+
+
+def _store_forgot(run: evidence.Evidence, gap: origin_log.Gap, before: evidence.Request, i: int) -> bool:
+    """Whether the record no longer held the Crawl-delay: P1 owes the largest that it held at the request's start."""
+    line = run.line_of.get(i)
+    if gap.seconds < run.run.delay_s or line is None or line.delay_ms / 1000 > gap.seconds:
+        return False
+    start_s, end_s = before.arrived_s - repeats.FORGOT_S, run.requests[i].boot_s
+    return any(fault.kind == "store" and fault.touches(start_s, end_s) for fault in run.faults)
+
+
+def _short(
+    run: evidence.Evidence, gap: origin_log.Gap, before: evidence.Request, request: evidence.Request
+) -> ShortGap:
+    return ShortGap(
+        site=gap.site,
+        gap_s=gap.seconds,
+        owed_s=gap.required_s,
+        first=Asked(boot_s=before.boot_s, node=before.node, url=before.url),
+        second=Asked(boot_s=request.boot_s, node=request.node, url=request.url),
+        faults=tuple(
+            f"{fault.name} {' '.join(fault.victims)} at {fault.at_s - run.run.started_s:.1f} s".replace("  ", " ")
+            for fault in run.faults_before(request.boot_s, seconds=NEAR_S)
+        ),
+    )
+
+
+def _range(ratio: float) -> str:
+    low = max((edge for edge in EDGES if edge <= ratio), default=None)
+    high = min((edge for edge in EDGES if edge > ratio), default=None)
+    if low is None:
+        return f"below {EDGES[0]:g}"
+    return f"{low:g} and more" if high is None else f"{low:g} to {high:g}"
+
+
+def _pages(run: evidence.Evidence) -> Pages:
+    """What the web has, against what was asked for, what was answered, and what the records say of the rest."""
+    ledger = evidence.Ledger(run)
+    for raw in run.raw_requests:
+        ledger.add(raw)
+    missing, trespasses = ledger.missing(), ledger.trespasses()
+    # Of two requests for one page, either answer will do; one that its node did not live to log was never committed.
+    answered = {line.url for line in run.crawl if repeats.finished(line)}
+    unanswered = [url for url in ledger.asked if url not in answered and url not in trespasses]
+    site_of = {page.url: site for site, page in run.web.pages()}
+    unaccounted = None
+    lost = len(missing)
+    if run.run.records is not None:
+        absent = Counter(site_of[url].name for url in (*missing, *unanswered))
+        owing = {site.name: _owing(site, absent[site.name], run.run.records.get(site.name)) for site in run.web.sites}
+        unaccounted = tuple(name for name, owed in owing.items() if owed)
+        lost = sum(owing.values())
+    return Pages(
+        wanted=ledger.wanted,
+        asked=ledger.found,
+        missing=tuple(missing[:LISTED_MAX]),
+        missing_total=len(missing),
+        unanswered=tuple(unanswered[:LISTED_MAX]),
+        unanswered_total=len(unanswered),
+        trespasses=tuple(trespasses[:LISTED_MAX]),
+        unaccounted=unaccounted,
+        lost=lost,
+    )
+
+
+def _owing(site: small_web.Site, absent: int, end: evidence.SiteEnd | None) -> int:
+    """How many URLs of a site are neither answered, nor queued, nor set aside with a reason."""
+    end = end or evidence.SiteEnd()
+    private = sum(page.kind is small_web.Kind.PRIVATE for page in site.pages)
+    refused = end.set_aside.get("robots", 0)
+    given_up = sum(end.set_aside.values()) - refused
+    return max(0, private + absent - refused - given_up - end.pending - end.later)
+
+
+def _own_logs(run: evidence.Evidence) -> OwnLogs:
+    """What `crawlring audit` says of P1 and P4; repeats are judged here, where the faults are known."""
+    lines = list(_by_one_clock(run))
+    errors_ms: dict[str, int] = {}
+    for line in run.crawl:
+        errors_ms[line.node] = max(errors_ms.get(line.node, 0), abs(line.clock_error_ms))
+    found = audit.examine(lines, run.handoffs, clock_errors_ms=errors_ms)
+    return OwnLogs(
+        requests=found.requests,
+        handoffs=found.handoffs,
+        gaps=found.gaps,
+        unjudged=found.unjudged,
+        smallest_ratio=found.smallest_gap_ratio,
+        gap_violations=sum(one.promise == "P1" for one in found.violations),
+        fencing_violations=sum(one.promise == "P4" for one in found.violations),
+        worst=tuple(one for one in found.violations if one.promise != "P3")[:LISTED_MAX],
+    )
+
+
+def _by_one_clock(run: evidence.Evidence) -> Iterator[records.CrawlLine]:
+    """The crawl lines; those of a node whose clock was stepped have the origin's moments, or are left out."""
+    if not run.stepped:
+        yield from run.crawl
+        return
+    arrived_ms = {id(line): round(run.requests[i].wall_ms - run.requests[i].late_ms) for i, line in run.line_of.items()}
+    for line in run.crawl:
+        if line.node not in run.stepped:
+            yield line
+        elif id(line) in arrived_ms:
+            yield msgspec.structs.replace(line, start_ms=arrived_ms[id(line)], clock_error_ms=ORIGIN_ERROR_MS)
+
+
+def _idle(run: evidence.Evidence) -> Iterator[str]:
+    """Nodes that neither asked for anything after the last fault nor were seen to run; not where readiness was asked."""
+    if not isinstance(run.run.recovered_s, msgspec.UnsetType):
+        return
+    calm_s = run.run.calm_s + SETTLE_S
+    busy = {one.node for one in run.requests if one.boot_s >= run.run.calm_s}
+    alive = {sample.node for sample in run.samples if sample.boot_s >= calm_s}
+    names = run.run.nodes or sorted(
+        {one.node for one in run.samples if not one.node.startswith((*evidence.STORES, *SPARES))}
+    )
+    for name in names:
+        if name not in busy and (name not in alive or run.run.ended_s < calm_s):
+            yield name
+
+
+def _memory(samples: Sequence[evidence.Sample]) -> Iterator[Memory]:
+    series: dict[str, list[list[evidence.Sample]]] = defaultdict(list)
+    for sample in sorted(samples, key=lambda one: one.boot_s):
+        stretches = series[sample.node]
+        if not stretches or _fresh(stretches[-1][-1], sample):
+            stretches.append([])
+        stretches[-1].append(sample)
+    for name in sorted(series):
+        longest = max(series[name], key=len)
+        quarter = len(longest) // 4
+        early = statistics.median(one.rss_mb for one in longest[quarter : 2 * quarter] or longest)
+        late = statistics.median(one.rss_mb for one in longest[-quarter:] if quarter) if quarter else early
+        flat = late - early < max(FLAT_MB, FLAT_SHARE * early) if len(longest) >= SAMPLES_MIN else None
+        minutes = (longest[-1].boot_s - longest[0].boot_s) / 60
+        yield Memory(process=name, minutes=minutes, early_mb=early, late_mb=late, flat=flat)
+
+
+def _fresh(before: evidence.Sample, sample: evidence.Sample) -> bool:
+    """Whether this is another process than before."""
+    if before.pid is not None and sample.pid is not None:
+        return before.pid != sample.pid
+    if before.pages is not None and sample.pages is not None and sample.pages < before.pages:
+        return True
+    return sample.boot_s - before.boot_s > UNWATCHED_S
