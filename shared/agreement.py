@@ -64,6 +64,21 @@ class SeenBeat:
 
 
 @dataclass(frozen=True, slots=True)
+class Mine:
+    """What a write of ours rests on: our key, and the view that we hold.
+
+    Revisions alone are no names. An etcd that went back gives them out again, to another process or another view; then
+    the lease of the key, and the view itself, still tell them apart.
+    """
+
+    node: str
+    incarnation: int
+    lease: int
+    view_bytes: bytes = b""
+    """As it stood in etcd; empty: none was there."""
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """One linearizable read of the whole prefix."""
 
@@ -77,6 +92,8 @@ class Snapshot:
     rejoin: Mapping[str, float] = field(default_factory=dict)
     strange: tuple[str, ...] = ()
     """Keys whose values could not be read."""
+    view_bytes: bytes = b""
+    """The view as it stands in etcd."""
 
 
 # --- what happened --------------------------------------------------------------------------------------------------

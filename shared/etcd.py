@@ -131,17 +131,15 @@ class Etcd:
             raise errors.StoreUnavailable("etcd: the keep-alive stream ended without an answer")
         return int(answer.TTL)
 
-    def confirm(
-        self, names: keys.EtcdKeys, node: str, incarnation: int, call: agreement.Confirm
-    ) -> tuple[bool, int, int]:
+    def confirm(self, names: keys.EtcdKeys, mine: agreement.Mine, call: agreement.Confirm) -> tuple[bool, int, int]:
         """Put our beat if the member key is ours and the view is at `call.epoch`: (done, revision, cluster id)."""
-        beat = records.Beat(node=node, applied=call.applied)
-        answer = self._txn(_mine(names, node, incarnation, call.epoch), [_put(names.beat(incarnation), beat)])
+        beat = records.Beat(node=mine.node, applied=call.applied)
+        answer = self._txn(
+            [*_ours(names, mine), *_at(names, mine, call.epoch)], [_put(names.beat(mine.incarnation), beat)]
+        )
         return answer.succeeded, answer.header.revision, answer.header.cluster_id
 
-    def propose(
-        self, names: keys.EtcdKeys, node: str, incarnation: int, call: agreement.Propose
-    ) -> tuple[bool, int, int]:
+    def propose(self, names: keys.EtcdKeys, mine: agreement.Mine, call: agreement.Propose) -> tuple[bool, int, int]:
         """Put the next view if nothing under it changed since the read: (done, revision, cluster id)."""
         members = names.members()
         untouched = etcdrpc.Compare(
@@ -152,7 +150,7 @@ class Etcd:
             mod_revision=call.revision + 1,
         )
         answer = self._txn(
-            [*_mine(names, node, incarnation, call.epoch), untouched],
+            [*_ours(names, mine), *_at(names, mine, call.epoch), untouched],
             [_put(names.view(), call.view), *(_drop(names.beat(old)) for old in call.drop_beats)],
         )
         return answer.succeeded, answer.header.revision, answer.header.cluster_id
@@ -165,20 +163,19 @@ class Etcd:
             [_put(beat, records.Beat(node=node, applied=0, resigned=True))],
         )
 
-    def weigh(self, names: keys.EtcdKeys, node: str, incarnation: int, value: records.MemberValue) -> bool:
+    def weigh(self, names: keys.EtcdKeys, mine: agreement.Mine, value: records.MemberValue) -> bool:
         """Put another weight under the same incarnation and lease."""
-        key = names.member(node)
+        key = names.member(mine.node)
         put = etcdrpc.RequestOp(
             request_put=etcdrpc.PutRequest(key=key.encode(), value=msgspec.json.encode(value), ignore_lease=True)
         )
-        return bool(self._txn([_compare(key, "create_revision", incarnation)], [put]).succeeded)
+        return bool(self._txn(_ours(names, mine), [put]).succeeded)
 
-    def leave(self, names: keys.EtcdKeys, node: str, incarnation: int, epoch: int) -> bool:
+    def leave(self, names: keys.EtcdKeys, mine: agreement.Mine, epoch: int) -> bool:
         """Delete our member key and resign, in one transaction (rule 8)."""
-        beat = records.Beat(node=node, applied=epoch, resigned=True)
+        beat = records.Beat(node=mine.node, applied=epoch, resigned=True)
         answer = self._txn(
-            [_compare(names.member(node), "create_revision", incarnation)],
-            [_drop(names.member(node)), _put(names.beat(incarnation), beat)],
+            _ours(names, mine), [_drop(names.member(mine.node)), _put(names.beat(mine.incarnation), beat)]
         )
         return bool(answer.succeeded)
 
@@ -213,7 +210,8 @@ class Etcd:
         seen = self.look(names).members.get(node)
         if seen is None:
             return False
-        return self.weigh(names, node, seen.incarnation, msgspec.structs.replace(seen.value, weight=0.0))
+        mine = agreement.Mine(node, seen.incarnation, seen.lease)
+        return self.weigh(names, mine, msgspec.structs.replace(seen.value, weight=0.0))
 
     def version(self) -> str:
         return str(
@@ -346,6 +344,7 @@ def _snapshot(names: keys.EtcdKeys, answer: Any) -> agreement.Snapshot:
     rejoin: dict[str, float] = {}
     strange: list[str] = []
     view: records.View | None = None
+    view_bytes = b""
     epoch = 0
     for kv in answer.kvs:
         key = kv.key.decode(errors="backslashreplace")
@@ -363,6 +362,7 @@ def _snapshot(names: keys.EtcdKeys, answer: Any) -> agreement.Snapshot:
                 rejoin[name] = msgspec.json.decode(kv.value, type=float)
             elif kind == "view":
                 view = msgspec.json.decode(kv.value, type=records.View)
+                view_bytes = kv.value
                 epoch = agreement.epoch_of(view.generation, kv.mod_revision)
         except ValueError as error:  # what msgspec, int and decode raise
             if kind == "view":
@@ -370,20 +370,24 @@ def _snapshot(names: keys.EtcdKeys, answer: Any) -> agreement.Snapshot:
             strange.append(key)
     header = answer.header
     return agreement.Snapshot(
-        header.cluster_id, header.revision, view, epoch, members, beats, overrides, rejoin, tuple(strange)
+        header.cluster_id, header.revision, view, epoch, members, beats, overrides, rejoin, tuple(strange), view_bytes
     )
 
 
-def _mine(names: keys.EtcdKeys, node: str, incarnation: int, epoch: int) -> list[Any]:
-    """Our member key is of this incarnation, and the view is at this epoch (0: there is none)."""
-    return [
-        _compare(names.member(node), "create_revision", incarnation),
-        _compare(names.view(), "mod_revision", agreement.revision_of(epoch)),
-    ]
+def _ours(names: keys.EtcdKeys, mine: agreement.Mine) -> list[Any]:
+    """Our member key is there, of this incarnation and this lease."""
+    key = names.member(mine.node)
+    return [_compare(key, "create_revision", mine.incarnation), _compare(key, "lease", mine.lease)]
 
 
-def _compare(key: str, what: str, value: int, *, result: str = "EQUAL") -> Any:
-    target = etcdrpc.Compare.CREATE if what == "create_revision" else etcdrpc.Compare.MOD
+def _at(names: keys.EtcdKeys, mine: agreement.Mine, epoch: int) -> list[Any]:
+    """The view is at this epoch (0: there is none), and the one we hold."""
+    at = [_compare(names.view(), "mod_revision", agreement.revision_of(epoch))]
+    return [*at, _compare(names.view(), "value", mine.view_bytes)] if epoch else at
+
+
+def _compare(key: str, what: str, value: int | bytes, *, result: str = "EQUAL") -> Any:
+    target = etcdrpc.Compare.CompareTarget.Value(what.partition("_")[0].upper())
     return etcdrpc.Compare(
         key=key.encode(), target=target, result=etcdrpc.Compare.CompareResult.Value(result), **{what: value}
     )

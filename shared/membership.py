@@ -18,6 +18,7 @@ from shared import agreement, clock, config, errors, etcd, keys, placement, reco
 
 TICK_S = 0.05
 HINT_PAUSE_S = 0.3  # between watches, so that a broken etcd is not asked in a spin
+VIEWS_KEPT = 64  # as they stood in etcd: the one we hold is among the last that were read
 JOIN_PATIENCE_S = 2.0  # beyond the TTL: a crashed predecessor's key has run out by then
 
 OwnerEffect = agreement.Adopt | agreement.Settle | agreement.StopAll
@@ -79,6 +80,9 @@ class Session:
         self._calls = ThreadPoolExecutor(max_workers=6, thread_name_prefix="etcd")
         self._leases: dict[int, None] = {}
         self._lease = 0
+        self._lease_of: dict[int, int] = {}
+        """By incarnation."""
+        self._seen_views: deque[tuple[records.View, bytes]] = deque(maxlen=VIEWS_KEPT)
         self._arrived: deque[asyncio.Future[agreement.Event]] = deque()
         self._holder_beat: tuple[int, int] | None = None
         self._stop = threading.Event()
@@ -228,7 +232,7 @@ class Session:
                 )
             case agreement.Confirm():
                 sent_s, sent_wall_s = clock.boot_s(), time.time()
-                done, revision, cluster_id = store.confirm(names, state.me, state.incarnation, call)
+                done, revision, cluster_id = store.confirm(names, self._mine(state, call.epoch), call)
                 if done:
                     return agreement.Confirmed(
                         state.incarnation, call.epoch, sent_s, sent_wall_s, revision, state.revision, cluster_id
@@ -237,7 +241,7 @@ class Session:
             case agreement.Join():
                 return self._join(state)
             case agreement.Propose():
-                done, revision, cluster_id = store.propose(names, state.me, state.incarnation, call)
+                done, revision, cluster_id = store.propose(names, self._mine(state, call.epoch), call)
                 if not done:
                     return agreement.Denied("propose", state.incarnation, revision, state.revision, cluster_id)
                 self._on_proposed(call.view, agreement.epoch_of(call.view.generation, revision))
@@ -249,19 +253,29 @@ class Session:
                 value = msgspec.structs.replace(state.value, weight=0.0)
                 return (
                     agreement.Done("weigh")
-                    if store.weigh(names, state.me, state.incarnation, value)
+                    if store.weigh(names, self._mine(state), value)
                     else agreement.Denied("weigh")
                 )
             case agreement.Leave():
-                done = store.leave(names, state.me, call.incarnation, call.epoch)
+                done = store.leave(names, self._mine(state), call.epoch)
                 return agreement.Done("leave") if done else agreement.Denied("leave")
 
     def _look(self, state: agreement.State) -> agreement.Event:
         snapshot = self._store.look(self.names)
+        if snapshot.view is not None:
+            self._seen_views.append((snapshot.view, snapshot.view_bytes))
         chain: tuple[tuple[int, records.View], ...] | None = ()
         if snapshot.view is not None and state.epoch and snapshot.epoch > state.epoch:
             chain = self._store.chain(self.names, snapshot.view, state.epoch)
         return agreement.Looked(state.incarnation, state.revision, snapshot, chain)
+
+    def _mine(self, state: agreement.State, epoch: int = 0) -> agreement.Mine:
+        """What a write of ours rests on; the view's bytes are those of the view we hold, whatever was read since."""
+        lease = self._lease_of.get(state.incarnation, 0)
+        if not epoch or state.view is None:
+            return agreement.Mine(state.me, state.incarnation, lease)
+        seen = next((raw for view, raw in reversed(tuple(self._seen_views)) if view == state.view), b"")
+        return agreement.Mine(state.me, state.incarnation, lease, seen)
 
     def _join(self, state: agreement.State) -> agreement.Event:
         lease, _ = self._store.grant(round(state.settings.lease_ttl_s))
@@ -269,7 +283,7 @@ class Session:
         created, incarnation, holder = self._store.join(self.names, state.me, state.value, lease)
         if created or holder in self._leases:
             # A join whose answer was lost may have been ours all the same.
-            self._lease = holder
+            self._lease = self._lease_of[incarnation] = holder
             return agreement.Joined(incarnation)
         self._store.revoke(lease)
         self._leases.pop(lease)

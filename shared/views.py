@@ -244,7 +244,9 @@ def _known(
     other = state.cluster_id and snapshot.cluster_id != state.cluster_id
     emptied = snapshot.view is None and state.generation_seen_s != float("inf")
     older = snapshot.view is not None and snapshot.epoch < state.epoch
-    if other or emptied or older or snapshot.revision < event.floor:
+    # Its revisions come twice: another view stands where ours did.
+    again = state.view is not None and snapshot.epoch == state.epoch and snapshot.view != state.view
+    if other or emptied or older or again or snapshot.revision < event.floor:
         state, effects = _restored(state, now_s, cluster_id=snapshot.cluster_id)
     state = _saw(state, snapshot, now_s)
     if state.member and past.incarnation(snapshot, state.me) != state.incarnation:

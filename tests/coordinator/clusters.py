@@ -45,9 +45,8 @@ def members(
         )
         first = next(iter(weights))
         revision = store.look(names).revision
-        done, epoch, _ = store.propose(
-            names, first, incarnations[first], agreement.Propose(view=view, epoch=0, revision=revision)
-        )
+        mine = agreement.Mine(first, incarnations[first], leases[0])
+        done, epoch, _ = store.propose(names, mine, agreement.Propose(view=view, epoch=0, revision=revision))
         assert done
         yield epoch, incarnations
     finally:

@@ -26,7 +26,7 @@ class Etcd:
     """The lease of each incarnation."""
     leases: int = 0
     """Granted so far: unlike a revision, a lease's number never comes twice."""
-    exact: bool = False
+    exact: bool = True
     """Writes ask for the lease of the member key and for the view itself, and not for their revisions alone."""
     changed: bool = False
     """Something that watchers are told of was written since this was last looked at."""

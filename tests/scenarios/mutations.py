@@ -92,7 +92,6 @@ def _overrides_as_read(state: agreement.State, event: agreement.Event, now_s: fl
         live = {site: node for site, node in read.overrides.items() if node in state.view.members}
         if read.epoch == state.epoch and live != state.view.overrides:
             view = msgspec.structs.replace(state.view, overrides=live)
-            state = replace(state, view=view)
             effects.append(agreement.Adopt(((state.epoch, view),), True, state.incarnation))
             if state.settled >= state.epoch:
                 effects.append(agreement.Settle(state.epoch, {}))

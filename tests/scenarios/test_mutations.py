@@ -18,7 +18,7 @@ PINNED: dict[str, tuple[int, str, int]] = {
     "missed-kept": (47, "strike", 331),
     "waiting-ready": (3, "strike", 23),
     "beats-by-id": (3, "clocks", 27),
-    "overrides-outside": (0, "calm", 1),
+    "overrides-outside": (0, "churn", 3),
     "wall-clock": (0, "clocks", 6),
     "no-silence": (0, "calm", 1),
     "no-wall-deadline": (5, "frozen", 39),

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -132,33 +133,44 @@ async def test_what_the_conditions_refuse(etcd, names):
     store = membership.etcd.Etcd(etcd)
     lease, ttl = store.grant(10)
     assert ttl >= 10
-    created, mine, _ = store.join(names, "a", value(), lease)
+    created, incarnation, _ = store.join(names, "a", value(), lease)
     assert created
-    assert store.join(names, "a", value(), lease) == (False, mine, lease)
-    assert not store.confirm(names, "a", mine, agreement.Confirm(7, 0))[0], "there is no view yet"
+    assert store.join(names, "a", value(), lease) == (False, incarnation, lease)
+    mine = agreement.Mine("a", incarnation, lease)
+    assert not store.confirm(names, mine, agreement.Confirm(7, 0))[0], "there is no view yet"
     read = store.look(names)
     state = agreement.State(me="a", value=value(), settings=QUICK)
     wanted = views._wanted(state, read, (agreement.UNKNOWN,))
     store.join(names, "b", value(), lease)
     late = agreement.Propose(wanted, 0, read.revision)
-    assert not store.propose(names, "a", mine, late)[0], "a member key was put since"
+    assert not store.propose(names, mine, late)[0], "a member key was put since"
     fresh = agreement.Propose(wanted, 0, store.look(names).revision)
-    assert not store.propose(names, "a", mine + 1, fresh)[0], "the key is of another incarnation"
-    assert store.propose(names, "a", mine, fresh)[0]
-    assert not store.propose(names, "a", mine, fresh)[0], "the view has moved on"
+    other = replace(mine, incarnation=incarnation + 1)
+    assert not store.propose(names, other, fresh)[0], "the key is of another incarnation"
+    assert not store.propose(names, replace(mine, lease=lease + 1), fresh)[0], "the key is of another lease"
+    assert store.propose(names, mine, fresh)[0]
+    assert not store.propose(names, mine, fresh)[0], "the view has moved on"
     first = store.look(names)
-    assert store.confirm(names, "a", mine, agreement.Confirm(first.epoch, 0))[0]
-    assert not store.confirm(names, "a", mine, agreement.Confirm(first.epoch - 1, 0))[0]
+    at_first = replace(mine, view_bytes=first.view_bytes)
+    assert store.confirm(names, at_first, agreement.Confirm(first.epoch, 0))[0]
+    assert not store.confirm(names, at_first, agreement.Confirm(first.epoch - 1, 0))[0]
+    assert not store.confirm(names, replace(at_first, lease=lease + 1), agreement.Confirm(first.epoch, 0))[0]
+    another = replace(mine, view_bytes=first.view_bytes.replace(b'"generation"', b'"generation "'))
+    assert another != at_first
+    assert not store.confirm(names, another, agreement.Confirm(first.epoch, 0))[0], "another view of that revision"
 
     second = agreement.Propose(views._wanted(state, first, ()), first.epoch, first.revision)
-    assert store.propose(names, "a", mine, second)[0]
+    assert store.propose(names, at_first, second)[0]
     newest = store.look(names)
     third = agreement.Propose(views._wanted(state, newest, ()), newest.epoch, newest.revision)
-    assert store.propose(names, "a", mine, third)[0]
+    assert store.propose(names, replace(mine, view_bytes=newest.view_bytes), third)[0]
     last = store.look(names)
     assert [epoch for epoch, _ in store.chain(names, last.view, first.epoch)] == [newest.epoch]
+    assert not store.weigh(names, replace(mine, lease=lease + 1), value())
+    assert not store.leave(names, replace(mine, lease=lease + 1), last.epoch)
     assert store.revoke(lease)
-    assert not store.confirm(names, "a", mine, agreement.Confirm(last.epoch, 0))[0], "the key is gone with its lease"
+    at_last = replace(mine, view_bytes=last.view_bytes)
+    assert not store.confirm(names, at_last, agreement.Confirm(last.epoch, 0))[0], "the key is gone with its lease"
     assert store.keepalive(lease) <= 0
     store.close()
 

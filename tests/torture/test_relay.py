@@ -37,10 +37,15 @@ class Way:
     lease: int = 0
     incarnation: int = 0
     epoch: int = 0
+    view_bytes: bytes = b""
+
+    @property
+    def mine(self) -> agreement.Mine:
+        return agreement.Mine("n1", self.incarnation, self.lease, self.view_bytes)
 
     def confirm(self, store: etcd.Etcd | None = None) -> bool:
         call = agreement.Confirm(epoch=self.epoch, applied=self.epoch)
-        return (store or self.through).confirm(self.names, "n1", self.incarnation, call)[0]
+        return (store or self.through).confirm(self.names, self.mine, call)[0]
 
     def look(self, store: etcd.Etcd | None = None) -> agreement.Snapshot:
         return (store or self.through).look(self.names)
@@ -83,7 +88,8 @@ def joined(rules: relay.Relay, here: str, there: str, cluster: str, redis: tuple
         assert through.found(way.names, {})
         way.lease, _ = through.grant(60)
         _, way.incarnation, _ = through.join(way.names, "n1", VALUE, way.lease)
-        way.epoch = through.look(way.names).epoch
+        seen = through.look(way.names)
+        way.epoch, way.view_bytes = seen.epoch, seen.view_bytes
         assert way.confirm()
         yield way
 
@@ -131,14 +137,14 @@ def test_each_transaction_is_known_by_what_it_writes(way: Way) -> None:
     propose = agreement.Propose(view=view, epoch=way.epoch, revision=0, drop_beats=())
     calls: dict[str, Callable[[etcd.Etcd], object]] = {
         "confirm": way.confirm,
-        "propose": lambda store: store.propose(way.names, "n1", way.incarnation, propose),
+        "propose": lambda store: store.propose(way.names, way.mine, propose),
         "join": lambda store: store.join(way.names, "n3", VALUE, way.lease),
         "resign": lambda store: store.resign(way.names, "n1", way.incarnation),
-        "weigh": lambda store: store.weigh(way.names, "n1", way.incarnation, VALUE),
+        "weigh": lambda store: store.weigh(way.names, way.mine, VALUE),
         "look": way.look,
         "lease": lambda store: store.grant(60),
         "keepalive": lambda store: store.keepalive(way.lease),
-        "leave": lambda store: store.leave(way.names, "n9", way.incarnation, way.epoch),
+        "leave": lambda store: store.leave(way.names, way.mine, way.epoch),
     }
     for kind, call in calls.items():
         way.rules.set("test", Rule(kind, "drop"))  # type: ignore[arg-type]  # a name of the table
