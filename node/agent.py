@@ -168,8 +168,11 @@ class Agent:
 
     def _fetcher(self) -> fetch.Fetcher:
         node = self.settings.node
+        named, store = _store_addresses(self.settings), self.store
         resolver = dns.Resolver(
-            allow_private=node.allow_private, connect_to=node.connect_to, stores=_store_addresses(self.settings)
+            allow_private=node.allow_private,
+            connect_to=node.connect_to,
+            stores=lambda: [*named, *(store.servers() if store else ())],
         )
         return fetch.Fetcher(
             user_agent=self.settings.identity.user_agent,

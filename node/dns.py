@@ -13,7 +13,7 @@ import dataclasses
 import ipaddress
 import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import aiodns
 import pycares
@@ -89,10 +89,10 @@ class Resolver:
         allow_private: bool = False,
         connect_to: str = "",
         nameservers: Sequence[str] | None = None,
-        stores: Sequence[tuple[str, int]] = (),
+        stores: Callable[[], Iterable[tuple[str, int]]] = tuple,
     ) -> None:
         self._allow_private = allow_private
-        self._stores = tuple(stores)
+        self._stores = stores
         self._connect_to = _host_port(connect_to) if connect_to else None
         self._nameservers = nameservers
         self._channel: aiodns.DNSResolver | None = None
@@ -121,7 +121,7 @@ class Resolver:
 
     async def _is_store(self, ip: str, port: int) -> bool:
         """Whether one of the cluster's stores listens there, by whatever address of its machine."""
-        for host, its_port in self._stores:
+        for host, its_port in self._stores():
             if port != its_port:
                 continue
             try:

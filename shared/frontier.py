@@ -94,6 +94,10 @@ class Frontier:
             raise
         return cls(store, cluster, call_s=call_s, strict=durability == "strict")
 
+    def servers(self) -> list[tuple[str, int]]:
+        """(host, port) of the store's servers that its URL may not name."""
+        return [(one.host, one.port) for one in self._store.addresses()]
+
     async def close(self) -> None:
         await self._store.close()
 

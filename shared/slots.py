@@ -64,6 +64,8 @@ class Clustered:
         self._map = Map(works=False, epoch=0, shares=())
         self._slots: list[stores.Address | None] = [None] * SLOTS
         self._replicas: dict[stores.Address, int] = {}
+        self._met: dict[stores.Address, None] = {}
+        """Every server that has ever been in the map."""
         self._looking = asyncio.Lock()
         self._stale = True
         self._looked_s = float("-inf")
@@ -119,6 +121,9 @@ class Clustered:
                 f"redis: the master {alone[0]} has no replica now (attach one to each master)"
             )
         self._sealing = True
+
+    def addresses(self) -> Sequence[stores.Address]:
+        return tuple(self._met)
 
     async def close(self) -> None:
         servers, self._servers = list(self._servers.values()), {}
@@ -191,6 +196,7 @@ class Clustered:
             self._looked_s = time.monotonic()
             found = await self._ask_for_map()
             self._map = found
+            self._met |= dict.fromkeys(one for share in found.shares for one in (share.master, *share.replicas))
             slots: list[stores.Address | None] = [None] * SLOTS
             for share in found.shares:
                 slots[share.first : share.last + 1] = [share.master] * (share.last + 1 - share.first)

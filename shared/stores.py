@@ -92,6 +92,10 @@ class Store(Protocol):
         """From now on what is `sealed` lasts. Raises ConfigError for a store that cannot promise it."""
         ...
 
+    def addresses(self) -> Sequence[Address]:
+        """Servers of it that the URL may not name, as far as they are known by now."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -222,6 +226,9 @@ class Single:
                 raise durability.refused(*why)
             question = durability.replicas(call_s=self._call_s)
         self._witness = durability.Witness(self._mark, question)
+
+    def addresses(self) -> Sequence[Address]:
+        return ()
 
     async def close(self) -> None:
         await self._server.close()

@@ -233,7 +233,7 @@ async def test_the_clusters_own_stores_are_refused_even_where_private_addresses_
     with listening() as (port, accepted):
         url = f"http://{host.format(own=_own_address())}:{port}/"
         for stores, expected in ((), "Failed"), ([("127.0.0.1", port)], "Refused"), ([("localhost", port)], "Refused"):
-            resolver = dns.Resolver(allow_private=True, nameservers=[server.address], stores=stores)
+            resolver = dns.Resolver(allow_private=True, nameservers=[server.address], stores=lambda known=stores: known)
             before = accepted()
             async with fetcher(resolver) as fetches:
                 answer = await fetches.fetch(url, permit=origins.Gate().permit())
@@ -255,25 +255,25 @@ async def test_the_clusters_own_stores_are_refused_even_where_private_addresses_
 def test_a_node_knows_its_stores_from_its_configuration(redis: str, stores: set[tuple[str, int]]) -> None:
     settings = config.Config(etcd="https://e1:2379,https://[::1]:2380", redis=redis)
     resolver = agent.Agent(settings)._fetcher()._resolver
-    assert set(resolver._stores) == {("e1", 2379), ("::1", 2380)} | stores
+    assert set(resolver._stores()) == {("e1", 2379), ("::1", 2380)} | stores
 
 
 async def test_connect_to_is_no_way_to_a_store_and_other_ports_are_no_stores() -> None:
     with listening() as (port, accepted):
         there = f"127.0.0.1:{port}"
-        async with fetcher(dns.Resolver(connect_to=there, stores=[("localhost", port)])) as fetches:
+        async with fetcher(dns.Resolver(connect_to=there, stores=lambda: [("localhost", port)])) as fetches:
             answer = await fetches.fetch("http://example.com/", permit=origins.Gate().permit())
         assert answer.outcome == records.Refused(reason="store")
         assert accepted() == 0
         async with origins.Origin(origins.answering(origins.OK)) as origin:
-            resolver = dns.Resolver(connect_to=f"127.0.0.1:{origin.port}", stores=[("127.0.0.1", port)])
+            resolver = dns.Resolver(connect_to=f"127.0.0.1:{origin.port}", stores=lambda: [("127.0.0.1", port)])
             async with fetcher(resolver) as fetches:
                 answer = await fetches.fetch("http://example.com/", permit=origins.Gate().permit())
             assert isinstance(answer.outcome, records.Fetched)
 
 
 async def test_while_a_stores_name_has_no_address_its_port_is_left_alone(server: name_server.NameServer) -> None:
-    resolver = dns.Resolver(nameservers=[server.address], stores=[("gone.test", 7000)])
+    resolver = dns.Resolver(nameservers=[server.address], stores=lambda: [("gone.test", 7000)])
     with pytest.raises(dns.ForbiddenError, match="store"):
         await resolver.lookup(PUBLIC, 7000)
     assert await resolver.lookup(PUBLIC, 7001) == dns.Address(PUBLIC, 7001)

@@ -234,6 +234,17 @@ def test_a_mark_has_a_name_for_every_slot() -> None:
     assert all(slots._slot(names.mark(tags[slot])) == slot for slot in range(0, slots.SLOTS, 97))
 
 
+async def test_every_server_is_known_whichever_the_url_names(redis_cluster: clusters.Cluster, cluster: str) -> None:
+    """So that none of them is ever fetched from."""
+    one = redis_cluster.url.partition(",")[0]
+    desk = await frontier.Frontier.open(one, cluster)
+    await desk.site_count()
+    found = desk.servers()
+    assert len(found) == 6
+    assert {port for _, port in found} == {server.port for server in redis_cluster.servers}
+    await desk.close()
+
+
 async def test_a_server_that_is_no_cluster_is_an_operator_error(valkey: str) -> None:
     url = valkey.replace("redis://", "redis-cluster://")
     with pytest.raises(errors.ConfigError, match="no cluster"):
