@@ -218,7 +218,12 @@ class Evidence:
 
     def between(self, start_s: float, end_s: float) -> Sequence[Request]:
         """The requests of a stretch of time."""
-        return self.requests[bisect.bisect_left(self._boots, start_s) : bisect.bisect_right(self._boots, end_s)]
+        indexes = self.indexes(start_s, end_s)
+        return self.requests[indexes.start : indexes.stop]
+
+    def indexes(self, start_s: float, end_s: float) -> range:
+        """Theirs."""
+        return range(bisect.bisect_left(self._boots, start_s), bisect.bisect_right(self._boots, end_s))
 
 
 def load(folder: Path) -> Evidence:

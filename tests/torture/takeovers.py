@@ -13,6 +13,7 @@ from shared import records
 from tests.torture import evidence
 
 CUT_S = 5.0  # a request in flight is cut after this long
+LONGEST_S = 60.0  # no request takes longer (limits.total_s)
 DEATH_S, PLANNED_S, SILENT_S = 2.0, 1.0, 1.0  # what P5 adds to the waits of its rules
 LAPSE_S = 1.0  # etcd looks for ended leases twice a second; the view without it is proposed at once
 TOLD_S = 0.3  # by then the victim of a killed lease or a drain starts nothing new
@@ -138,14 +139,14 @@ def _timed(
         None,
     )
     delay_s = max(run.run.delay_s, (move.delay_ms or 0) / 1000)
-    in_flight_s = _in_flight_s(run, fault, site, struck_s)
+    in_flight_s = _in_flight_s(run, fault, struck_s)
     bound = bound_s(run.run, fault.kind, delay_s=delay_s, in_flight_s=in_flight_s)
     counted_from: From = "fault"
     if asked_s is not None and asked_s > bound and _held_on(run, fault, view_s):
         counted_from = "view"
         bound = view_s - struck_s + _from_view_s(run.run, fault.kind) + delay_s
         if fault.kind == "planned":
-            bound += _in_flight_s(run, fault, site, view_s)
+            bound += _in_flight_s(run, fault, view_s)
     if move.due_ms is not None and move.due_ms - move.time_ms > delay_s * 1000 + FIRST_MS:
         bound = max(bound, run.boot_s(move.due_ms) - struck_s + PLANNED_S)  # a back-off, say, moves with the site
     return Taken(
@@ -182,12 +183,15 @@ def _from_view_s(run: evidence.Run, kind: evidence.Kind) -> float:
     return PLANNED_S if kind == "planned" else run.view_lease_s + run.wire_s + SILENT_S
 
 
-def _in_flight_s(run: evidence.Evidence, fault: evidence.Fault, site: str, at_s: float) -> float:
-    """For how much longer a request of the victim, on the way when it was to leave, was, or would have been."""
+def _in_flight_s(run: evidence.Evidence, fault: evidence.Fault, at_s: float) -> float:
+    """For how much longer a request of the victim, on the way when it was to leave, was, or would have been.
+
+    Of whichever site: a node acknowledges a view when nothing is on any more on all that it loses.
+    """
     longest_s = 0.0
-    for i in run.by_site.get(site, []):
+    for i in run.indexes(at_s - LONGEST_S, at_s + TOLD_S):
         request = run.requests[i]
-        if request.node in fault.victims and request.arrived_s <= at_s + TOLD_S:
+        if request.node in fault.victims:
             line = run.line_of.get(i)
             end_s = request.arrived_s + (line.ms / 1000 if line else CUT_S)
             longest_s = max(longest_s, end_s - at_s)
