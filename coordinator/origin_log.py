@@ -13,7 +13,7 @@ import msgspec
 
 from coordinator import small_web
 
-PROMPT_MS = 20  # not worth a correction: it is coarser than that
+PROMPT_MS = 20  # not worth excusing the request after it
 TICK_S = 0.01  # the kernel's clock, at its coarsest
 
 
@@ -108,7 +108,6 @@ class Ledger:
 
 def _arrival(line: Line) -> tuple[float, float]:
     """The earliest and the latest moment at which the request can have arrived."""
-    if line.late_ms <= PROMPT_MS:
-        return line.boot_s, line.boot_s
-    arrived_s = line.boot_s - line.late_ms / 1000
-    return arrived_s - TICK_S, arrived_s + TICK_S
+    late_s = line.late_ms / 1000
+    earliest_s = line.boot_s if line.late_ms <= PROMPT_MS else line.boot_s - late_s - TICK_S
+    return earliest_s, line.boot_s - max(0.0, late_s - TICK_S)

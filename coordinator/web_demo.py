@@ -13,7 +13,7 @@ import socket
 import struct
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from email.utils import formatdate, parsedate_to_datetime
 from pathlib import Path
@@ -25,6 +25,7 @@ from shared import clock
 HTML = "text/html; charset=utf-8"
 LOG = "requests.jsonl"
 HEAD_BYTES_MAX = 64 * 1024
+STAMP_S = 0.001  # between two readings of clocks that belong together
 LAST_DATA_RECV = 52  # of struct tcp_info in linux/tcp.h: eight bytes, then the twelfth of its 32-bit numbers
 
 
@@ -149,9 +150,8 @@ class Connection(asyncio.Protocol):
         self._connections.discard(self._transport)
 
     def data_received(self, data: bytes) -> None:
-        boot_s = clock.boot_s()
         assert self._transport
-        late_ms = _late_ms(self._transport)
+        boot_s, late_ms = stamp(self._transport)
         self._buffer += data
         while (end := self._buffer.find(b"\r\n\r\n")) >= 0 and not self._transport.is_closing():
             head, self._buffer = self._buffer[:end], self._buffer[end + 4 :]
@@ -205,6 +205,22 @@ def _encode(response: Response) -> bytes:
     phrase = http.HTTPStatus(response.status).phrase
     head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
     return f"HTTP/1.1 {response.status} {phrase}\r\n{head}\r\n".encode("latin-1") + body
+
+
+def stamp(transport: asyncio.Transport) -> tuple[float, int]:
+    """Now, in boot seconds, and for how many milliseconds the kernel has had the data."""
+    return _together(lambda: _late_ms(transport), clock.boot_s)
+
+
+def _together(late_ms: Callable[[], int], now_s: Callable[[], float]) -> tuple[float, int]:
+    """Both as of one moment: a process that is put aside between them would count that time twice."""
+    before_s = now_s()
+    while True:
+        late = late_ms()
+        after_s = now_s()
+        if after_s - before_s <= STAMP_S:
+            return before_s, late
+        before_s = after_s
 
 
 def _late_ms(transport: asyncio.Transport) -> int:

@@ -9,15 +9,13 @@ import argparse
 import asyncio
 import json
 import signal
-import socket
-import struct
 import sys
 from collections import Counter
 from email.utils import formatdate
 from pathlib import Path
 from typing import IO
 
-from coordinator import local, nodes, small_web
+from coordinator import local, nodes, small_web, web_demo
 from shared import clock
 from tests.torture import forest
 
@@ -25,7 +23,6 @@ ANY_HOST = "0.0.0.0"
 LOG = "requests.jsonl"
 SLOW = forest.SLOW
 SLOWED_S = 3.0  # added to every answer after SIGUSR1
-LAST_DATA_RECV = 52  # of struct tcp_info: milliseconds since the kernel got the last data
 
 
 def build(*, sites: int, pages: int) -> small_web.Web:
@@ -129,10 +126,8 @@ class Connection(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        boot_s = clock.boot_s()
         assert self._transport
-        info = self._transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 64)
-        late_ms = int(struct.unpack_from("=I", info, LAST_DATA_RECV)[0])
+        boot_s, late_ms = web_demo.stamp(self._transport)
         self._buffer += data
         while (end := self._buffer.find(b"\r\n\r\n")) >= 0:
             first, *lines = self._buffer[:end].decode("latin-1").split("\r\n")

@@ -92,6 +92,8 @@ def test_missing_forbidden_and_invented_pages_are_told():
         ((1.0, 30), (1.45, 0), True),
         ((1.0, 0), (1.55, 90), True),  # arrived at 1.46
         ((1.0, 10), (1.495, 0), True),  # too little to be told from a tick
+        ((1.0, 0), (1.505, 10), False),
+        ((1.0, 0), (1.505, 18), True),  # arrived at 1.497 at the latest
     ],
 )
 def test_a_gap_is_taken_between_arrivals_where_the_origins_were_busy(

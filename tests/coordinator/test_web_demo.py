@@ -150,3 +150,9 @@ async def test_a_request_that_waited_while_the_origins_were_busy_says_how_long()
         prompt, late = (line["late_ms"] for line in client.lines())
         assert prompt < 20
         assert 180 <= late <= 400
+
+
+def test_a_stamp_is_of_one_moment_even_if_the_process_is_put_aside_between_its_readings():
+    now_s = iter([10.0, 10.025, 10.0254])  # put aside for 25 ms while the kernel is asked
+    late_ms = iter([28, 28])
+    assert web_demo._together(lambda: next(late_ms), lambda: next(now_s)) == (10.025, 28)
