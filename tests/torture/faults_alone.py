@@ -31,7 +31,11 @@ def run_all(options: argparse.Namespace) -> int:
     root = options.out or Path("torture") / f"alone-{options.store}"
     jobs = [(name, number) for number in range(1, options.runs + 1) for name in names]
     with ThreadPoolExecutor(options.at_once) as pool:
-        statuses = list(pool.map(lambda job: _spawn(root, job[0], job[1], options.store), jobs))
+        try:
+            statuses = list(pool.map(lambda job: _spawn(root, job[0], job[1], options.store), jobs))
+        except KeyboardInterrupt:
+            pool.shutdown(cancel_futures=True)  # those that run have had the signal, too
+            raise
     verdicts = [
         (name, judge.judge(folder, single=True))
         for name, number in jobs

@@ -18,6 +18,9 @@ DEATH_S, PLANNED_S, SILENT_S = 2.0, 1.0, 1.0  # what P5 adds to the waits of its
 LAPSE_S = 1.0  # etcd looks for ended leases twice a second; the view without it is proposed at once
 TOLD_S = 0.3  # by then the victim of a killed lease or a drain starts nothing new
 COMMAND_S = 5.0  # `crawlring kill-lease` takes less
+HEARD = frozenset(
+    {"etcd-answers-late", "answers-lost", "confirms-repeated"}
+)  # its beats still arrive, late or not told
 FIRST_MS = 100  # a first request and its claim's line, by two readings of the clock
 
 From = Literal["fault", "view"]
@@ -173,6 +176,8 @@ def _held_on(run: evidence.Evidence, fault: evidence.Fault, view_s: float) -> bo
     """Whether a victim was alive, and a member, for longer than one that was struck dead could have been."""
     if fault.kind in {"crash", "killed_lease"}:
         return False
+    if fault.name in HEARD:
+        return True
     if fault.kind != "planned":
         return view_s - fault.at_s > run.run.ttl_s + LAPSE_S
     # Of several that leave in turns, one that still asks has not been told yet.
