@@ -123,6 +123,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """How each site's record stands after the end."""
 
     @property
+    def strict(self) -> bool:
+        """Whether the store forgets nothing that it has answered."""
+        return self.store == "cluster"
+
+    @property
     def gone_s(self) -> float:
         """After this long nobody doubts that a dead node is dead."""
         return max(self.ttl_s, self.view_lease_s + self.wire_s)

@@ -175,7 +175,9 @@ def _uncommitted(run: evidence.Evidence, pair: _Pair, own: evidence.Fault | None
     ]
     if own and pair.moved:
         return (IN_FLIGHT if own.kind in {"crash", "silent"} else UNCOMMITTED), own
-    if forgetful or not pair.moved:  # a node knows what it has committed: only the store can have lost it
+    if run.run.strict and not pair.moved:
+        return UNEXPLAINED, None  # what was answered cannot have been forgotten
+    if not run.run.strict and (forgetful or not pair.moved):  # a node knows what it has committed: only the store can have lost it
         return FORGOT, forgetful[-1] if forgetful else None
     away = [
         fault

@@ -235,6 +235,15 @@ def test_a_node_that_goes_on_knows_what_it_has_committed(story):
     assert again(story).why == repeats.FORGOT
 
 
+@pytest.mark.parametrize(("moved", "why"), [(False, repeats.UNEXPLAINED), (True, repeats.UNCOMMITTED)])
+def test_a_strict_store_forgets_nothing_that_it_has_answered(story, *, moved, why):
+    story.run["store"] = "cluster"
+    story.asks(1, story.pages[0])
+    story.fault(1.5, "store")
+    story.asks(20, story.pages[0], "n2" if moved else "n1", tenure=2 if moved else 1)
+    assert again(story).why == why
+
+
 def test_a_request_that_was_never_logged_is_not_given_the_line_of_its_repeat(story):
     story.asks(1, story.pages[0], outcome=None)
     story.fault(1.5, "crash", "n1")
