@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import os
 import socket
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -106,6 +107,10 @@ class Control:
         try:
             with _short(self._data) as path:
                 listening.bind(path)
+        except OSError as error:
+            listening.close()
+            print(f"no drills here: {self._data} takes no socket ({error.strerror})", file=sys.stderr, flush=True)
+            return
         finally:
             os.umask(before)
         self._server = await asyncio.start_unix_server(self._accept, sock=listening, limit=LINE_BYTES_MAX)

@@ -73,7 +73,7 @@ class Robots(StrEnum):
     ABSENT = "absent"  # 404: all is allowed
     EMPTY = "empty"
     RULES = "rules"  # /private/ is forbidden
-    SLOW = "slow"  # Crawl-delay of a second
+    SLOW = "slow"  # Crawl-delay of a second, or of what its site says
     LATE = "late"  # 503 at first, rules from the second request on
 
 
@@ -106,6 +106,8 @@ class Site:
     pages: tuple[Page, ...]
     """The first is the home page."""
     seeded: bool
+    crawl_delay_s: float | None = None
+    """What a SLOW site asks for; None: SLOW_DELAY_S."""
 
     @property
     def home(self) -> str:
@@ -131,7 +133,7 @@ class Web:
 
     def delay_s(self, site: Site, minimum_s: float) -> float:
         """What a crawler with this minimum owes the site, once it has read its robots.txt."""
-        return max(minimum_s, SLOW_DELAY_S) if site.robots is Robots.SLOW else minimum_s
+        return max(minimum_s, asked_delay_s(site)) if site.robots is Robots.SLOW else minimum_s
 
 
 def build(seed: int, *, sites: int = SITES, largest: int = LARGEST) -> Web:
@@ -150,13 +152,18 @@ def build(seed: int, *, sites: int = SITES, largest: int = LARGEST) -> Web:
     return Web(tuple(_linked(rng, site, friends.get(site.name, []), everything) for site in plain))
 
 
+def asked_delay_s(site: Site) -> float:
+    """The Crawl-delay of a SLOW site."""
+    return SLOW_DELAY_S if site.crawl_delay_s is None else site.crawl_delay_s
+
+
 def robots_text(site: Site) -> str:
     """The body of its robots.txt; only ABSENT sites have none."""
     match site.robots:
         case Robots.RULES | Robots.LATE:
             return "User-agent: *\nDisallow: /private/\n"
         case Robots.SLOW:
-            return f"User-agent: *\nCrawl-delay: {SLOW_DELAY_S}\nDisallow: /private/\n"
+            return f"User-agent: *\nCrawl-delay: {asked_delay_s(site):g}\nDisallow: /private/\n"
         case Robots.ABSENT | Robots.EMPTY:
             return ""
 

@@ -126,8 +126,9 @@ class Resolver:
                 continue
             try:
                 theirs = await self._ips(host)
-            except UnresolvedError:
-                return True  # where it is nobody knows now: rather no request than one to it
+            except UnresolvedError as error:
+                # Where it is nobody knows now: rather no request than one to it, and that passes.
+                raise UnresolvedError(f"a store of this cluster is at that port, and {host} has no address") from error
             if any(_same_machine(ip, one) for one in theirs):
                 return True
         return False

@@ -94,7 +94,7 @@ class Etcd:
                 return None
             try:
                 found = msgspec.json.decode(answer.kvs[0].value, type=records.View)
-            except ValueError:
+            except (ValueError, RecursionError):
                 return None
             chain.append((agreement.epoch_of(found.generation, previous), found))
             previous = found.previous
@@ -239,7 +239,10 @@ class Etcd:
             known = self._account.metadata(client)
         except grpc.RpcError:
             return  # the calls say why
-        call = stub.Watch(_held_open(requests, over), metadata=(("hasleader", "true"), *known))
+        try:
+            call = stub.Watch(_held_open(requests, over), metadata=(("hasleader", "true"), *known))
+        except ValueError:  # the channel was closed meanwhile, for another
+            return
         try:
             for answer in call:
                 if stop.is_set() or answer.canceled:
@@ -364,7 +367,7 @@ def _snapshot(names: keys.EtcdKeys, answer: Any) -> agreement.Snapshot:
                 view = msgspec.json.decode(kv.value, type=records.View)
                 view_bytes = kv.value
                 epoch = agreement.epoch_of(view.generation, kv.mod_revision)
-        except ValueError as error:  # what msgspec, int and decode raise
+        except (ValueError, RecursionError) as error:  # what msgspec, int and decode raise
             if kind == "view":
                 raise errors.StoreUnavailable(f"etcd key {key} is not crawlring's: {error}") from error
             strange.append(key)

@@ -152,7 +152,8 @@ class Frontier:
                 verdicts[at] = verdict
             if woke:
                 self._untold[site] = None
-        with suppress(errors.StoreUnavailable):  # the URLs are safe; who is not told now is told later
+        # The URLs are safe; who is not told now is told later, or finds them by reading its arcs again.
+        with suppress(errors.StoreUnavailable):
             await self.tell_owners(owner_of)
         return verdicts
 
@@ -226,16 +227,16 @@ class Frontier:
         return packing.look(site, answer) | {"robots": await self._robots_known(site)}
 
     async def robots(self, site: str, origin: str) -> records.RobotsRecord | None:
-        (packed,) = await self._trip([("HGET", self._keys.robots(site), origin)])
+        (packed,) = await self._send([("HGET", self._keys.robots(site), origin)], lasting=False)
         return packing.robots(packed)
 
     async def _robots_known(self, site: str) -> dict[str, dict[str, Any]]:
         """What each origin's robots.txt came to, all origins of the site; their bodies pass by a few at a time."""
         key = self._keys.robots(site)
-        (origins,) = await self._trip([("HKEYS", key)])
+        (origins,) = await self._send([("HKEYS", key)], lasting=False)
         known = {}
         for part in _chunks(sorted(origins), ROBOTS_PER_TRIP):
-            (answers,) = await self._trip([("HMGET", key, *part)])
+            (answers,) = await self._send([("HMGET", key, *part)], lasting=False)
             for origin, one in zip(part, map(packing.robots, answers), strict=True):
                 if one is not None and origin.isascii():
                     known[origin.decode()] = {
@@ -370,7 +371,11 @@ class Frontier:
         ]
 
     async def _trip(self, commands: Sequence[Command]) -> list[Any]:
-        return await self._send(commands, lasting=False)
+        """Of keys that are no site's: what is wrong with them is wrong with the store."""
+        try:
+            return await self._send(commands, lasting=False)
+        except errors.DamagedSite as error:
+            raise errors.StoreUnavailable(f"a key of the cluster is not crawlring's: {error}") from error
 
     async def _send(self, commands: Sequence[Command], *, lasting: bool, before: Sequence[Command] = ()) -> list[Any]:
         """Send all, then read all answers: a round trip for each part, and a disk's one wait where they must last."""

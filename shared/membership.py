@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import msgspec
 import structlog
@@ -261,13 +262,21 @@ class Session:
                 return agreement.Done("leave") if done else agreement.Denied("leave")
 
     def _look(self, state: agreement.State) -> agreement.Event:
-        snapshot = self._store.look(self.names)
+        snapshot = self._ours(self._store.look(self.names), state)
         if snapshot.view is not None:
             self._seen_views.append((snapshot.view, snapshot.view_bytes))
         chain: tuple[tuple[int, records.View], ...] | None = ()
         if snapshot.view is not None and state.epoch and snapshot.epoch > state.epoch:
             chain = self._store.chain(self.names, snapshot.view, state.epoch)
         return agreement.Looked(state.incarnation, state.revision, snapshot, chain)
+
+    def _ours(self, snapshot: agreement.Snapshot, state: agreement.State) -> agreement.Snapshot:
+        """Without the key of our id and number, where it is on another's lease: etcd went back, and it is not ours."""
+        seen, lease = snapshot.members.get(state.me), self._lease_of.get(state.incarnation)
+        if seen is None or lease is None or seen.incarnation != state.incarnation or seen.lease == lease:
+            return snapshot
+        others = {node: member for node, member in snapshot.members.items() if node != state.me}
+        return replace(snapshot, members=others)
 
     def _mine(self, state: agreement.State, epoch: int = 0) -> agreement.Mine:
         """What a write of ours rests on; the view's bytes are those of the view we hold, whatever was read since."""

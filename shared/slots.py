@@ -156,7 +156,10 @@ class Clustered:
 
     def _witness(self, address: stores.Address, key: str) -> durability.Witness:
         """The mark lies in the slot of what was written, so that it is written where that was."""
-        count = max(1, self._replicas.get(address, 1))
+        if address not in self._replicas:  # met by a MOVED: how many replicas it has, the map must say first
+            self._stale = True
+            raise errors.StoreUnavailable(f"redis: {address} has only just become a master")
+        count = max(1, self._replicas[address])
         question = durability.replicas(call_s=self._where.call_s, count=count)
         return durability.Witness(self._names.mark(_tags()[_slot(key)]), question)
 
@@ -218,12 +221,13 @@ class Clustered:
         asking = [asyncio.create_task(self._account_of(one)) for one in asked]
         found: list[Map] = []
         trouble: errors.CrawlError = errors.StoreUnavailable("redis: no server of the cluster answers in time")
+        worst = (errors.ConfigError, errors.StoreForbidden)  # what an operator must see to, if nobody knows better
         try:
             for next_one in asyncio.as_completed(asking, timeout=min(LOOK_WAIT_S, self._where.call_s)):
                 try:
                     found.append(await next_one)
-                except errors.StoreUnavailable as error:
-                    trouble = trouble if isinstance(trouble, errors.StoreForbidden) else error
+                except errors.CrawlError as error:  # one odd server says nothing of the others
+                    trouble = trouble if isinstance(trouble, worst) else error
                 if len(found) > len(asked) // 2:
                     break
         except TimeoutError:
@@ -232,7 +236,11 @@ class Clustered:
             for task in asking:
                 task.cancel()
             await asyncio.gather(*asking, return_exceptions=True)
+        self._looked_s = time.monotonic()  # whoever waited for this look need not look again
         if not found:
+            # A cluster that was one is waited for, whatever answers at its addresses meanwhile.
+            if self._map.shares and not isinstance(trouble, errors.StoreUnavailable):
+                raise errors.StoreUnavailable(str(trouble)) from trouble
             raise trouble
         return max(found, key=lambda one: (one.works, one.epoch))
 
@@ -240,8 +248,11 @@ class Clustered:
         slots, info = await self._at(address).pipe([("CLUSTER", "SLOTS"), ("CLUSTER", "INFO")])
         if isinstance(slots, exceptions.ResponseError) and "cluster support disabled" in str(slots):
             raise errors.ConfigError(f"redis URL {self._where.url}: {address} is no cluster: use redis://")
-        stores.checked([slots, info])
-        return read_map(address, slots, info)
+        try:
+            stores.checked([slots, info])
+            return read_map(address, slots, info)
+        except (exceptions.ResponseError, LookupError, TypeError, ValueError) as error:
+            raise errors.StoreUnavailable(f"redis: {address} gives no account of its cluster: {error}") from error
 
     async def _let_go(self) -> None:
         """Close the connections to servers that left the cluster."""

@@ -40,6 +40,9 @@ NOT_NOW = (
     "TRYAGAIN",
 )
 
+# Of a script, but not of its site: its user may not run one of its commands; or somebody has killed it.
+FORBIDDEN_INSIDE = ("ACL failure in script", "The user executing the script can't run", "NOPERM")
+KILLED_INSIDE = "Script killed by user"
 NOT_HERE = "ttempted to access a non local key"  # a script, in a slot that is being moved: see site.lua
 
 Command = durability.Command
@@ -261,7 +264,9 @@ def missing_script(answer: Any) -> bool:
 
 def damaged(answer: Any) -> bool:
     """A script met a key or a value that is not ours: a matter of its site, not of the store."""
-    return isinstance(answer, exceptions.ResponseError) and "@user_script" in str(answer) and not _not_now(answer)
+    if not isinstance(answer, exceptions.ResponseError) or _not_now(answer) or _forbidden(answer):
+        return False
+    return "@user_script" in str(answer)
 
 
 def checked(answers: list[Any]) -> list[Any]:
@@ -284,7 +289,11 @@ def translated() -> Iterator[None]:
         if _about_certificates(error):
             raise errors.StoreForbidden(f"redis: no TLS with it (ssl_... options of the URL): {error}") from error
         raise errors.StoreUnavailable(f"redis: {error}") from error
+    except exceptions.InvalidResponse as error:
+        raise errors.StoreUnavailable(f"redis: what answers there is no Redis: {error}") from error
     except exceptions.ResponseError as error:
+        if _forbidden(error):
+            raise errors.StoreForbidden(f"redis: the user of the URL lacks a right: {error}") from error
         if _not_now(error):
             raise errors.StoreUnavailable(f"redis: {error}") from error
         if str(error).startswith("WRONGTYPE"):
@@ -295,7 +304,12 @@ def translated() -> Iterator[None]:
 def _not_now(error: exceptions.ResponseError) -> bool:
     known = exceptions.ReadOnlyError | exceptions.OutOfMemoryError | exceptions.ClusterError | exceptions.AskError
     moved = exceptions.NoPermissionError  # an AuthorizationError in other words: not about a site either
-    return isinstance(error, known | moved) or str(error).startswith(NOT_NOW) or NOT_HERE in str(error)
+    text = str(error)
+    return isinstance(error, known | moved) or text.startswith(NOT_NOW) or NOT_HERE in text or KILLED_INSIDE in text
+
+
+def _forbidden(error: exceptions.ResponseError) -> bool:
+    return any(words in str(error) for words in FORBIDDEN_INSIDE)
 
 
 def _about_certificates(error: BaseException | None) -> bool:

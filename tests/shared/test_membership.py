@@ -175,6 +175,38 @@ async def test_what_the_conditions_refuse(etcd, names):
     store.close()
 
 
+async def test_a_value_nested_too_deeply_is_passed_over_as_any_that_cannot_be_read(etcd, names):
+    store = membership.etcd.Etcd(etcd)
+    deep = b"[" * 100_000
+    for key in (names.member("odd"), names.beat(7)):
+        store._call(
+            lambda client, how, key=key: client.kvstub.Put(
+                membership.etcd.etcdrpc.PutRequest(key=key.encode(), value=b'{"weight":' + deep), **how
+            )
+        )
+    assert len(store.look(names).strange) == 2
+    store.close()
+
+
+async def test_a_watch_whose_channel_was_closed_for_another_ends(etcd, names, monkeypatch):
+    store = membership.etcd.Etcd(etcd)
+    client = store._client()
+    monkeypatch.setattr(store, "_client", lambda: client)
+    client.close()
+    assert list(store.hints(names, threading.Event())) == []
+
+
+async def test_a_key_of_our_number_on_anothers_lease_is_not_ours(peers):
+    """As after an etcd that went back, and gave the number out again."""
+    one = peers("a")
+    await until(lambda: one.session.joined, "it has joined")
+    state = one.session.state
+    seen = one.session._look(state).snapshot
+    assert "a" in seen.members
+    one.session._lease_of[state.incarnation] += 1
+    assert "a" not in one.session._look(state).snapshot.members
+
+
 async def test_the_watch_hints_at_changes_and_ends_when_told(etcd, names):
     store = membership.etcd.Etcd(etcd)
     stop = threading.Event()

@@ -251,6 +251,28 @@ async def test_a_server_that_is_no_cluster_is_an_operator_error(valkey: str) -> 
         await frontier.Frontier.open(url, "none")
 
 
+async def test_one_odd_server_says_nothing_of_the_others(
+    redis_cluster: clusters.Cluster, valkey: str, cluster: str
+) -> None:
+    """An address that was given to another, or that speaks another language, must not end every node."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(64)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    other = await asyncio.start_server(answer, "127.0.0.1", 0)
+    strange = other.sockets[0].getsockname()[1]
+    plain = valkey.removeprefix("redis://").removesuffix("/0")
+    async with other:
+        odd = redis_cluster.url.replace("://", f"://{plain},127.0.0.1:{strange},")
+        desk = await frontier.Frontier.open(odd, cluster)
+        for _ in range(3):
+            desk._store._stale, desk._store._looked_s = True, float("-inf")  # type: ignore[attr-defined]
+            assert await desk.site_count() == 0
+        await desk.close()
+
+
 async def test_a_cluster_of_which_nobody_answers_is_unavailable() -> None:
     url = f"redis-cluster://127.0.0.1:{local.free_port()},127.0.0.1:{local.free_port()}"
     with pytest.raises(errors.StoreUnavailable):

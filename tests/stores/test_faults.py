@@ -118,11 +118,21 @@ async def test_a_store_without_memory_is_unavailable_and_nothing_is_half_done(
     assert (look["pending"], look["seen"]) == (1, 1)
 
 
-async def test_a_bug_of_ours_is_not_taken_for_an_outage(desk: frontier.Frontier, store: str) -> None:
+async def test_a_key_of_the_cluster_that_is_of_another_kind_is_told_as_the_stores_trouble(
+    desk: frontier.Frontier, store: str
+) -> None:
+    """Of no site: none is left alone for it, and no node ends."""
     async with redis.asyncio.Redis.from_url(store, protocol=2) as raw:
         await raw.set(desk._keys.index(0), "not a zset")
-        with pytest.raises(errors.DamagedSite, match="WRONGTYPE"):
+        with pytest.raises(errors.StoreUnavailable, match=r"not crawlring's.*WRONGTYPE"):
             await desk.site_count()
+        await raw.set(desk._keys.inbox("n1"), "not a list")
+    assert await shapes.offered(desk, shapes.offer(1), owner_of=lambda _site: "n1") == ["accepted"]
+
+
+async def test_a_bug_of_ours_is_not_taken_for_an_outage(desk: frontier.Frontier) -> None:
+    with pytest.raises(redis.exceptions.ResponseError, match="wrong number"):
+        await desk._trip([("ZCARD",)])
 
 
 async def test_more_callers_than_connections_wait_their_turn(desk: frontier.Frontier) -> None:

@@ -52,6 +52,24 @@ def guarded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[local.Se
         yield server
 
 
+@pytest.mark.parametrize("right", ["+sadd", "+rpush"])
+@pytest.mark.parametrize("server", ["valkey9", "redis7"])
+async def test_a_right_that_a_script_lacks_is_the_users_and_no_damage_of_a_site(
+    tmp_path: Path, server: str, right: str
+) -> None:
+    """Else every new link would be dropped as one of a damaged site."""
+    with servers.running(servers.STORES[server](tmp_path, options=open_file(tmp_path))) as running:
+        put_in(tmp_path)
+        text = (tmp_path / "users.acl").read_text()
+        assert f" {right} " in text
+        (tmp_path / "users.acl").write_text(text.replace(f" {right} ", " "))
+        read_again(running)
+        desk = await frontier.Frontier.open(url(running, "node"), CLUSTER)
+        with pytest.raises(errors.StoreForbidden):
+            await shapes.offered(desk, shapes.offer(1))
+        await desk.close()
+
+
 def url(server: local.Server, who: str) -> str:
     return f"redis://crawlring-{who}:{QUOTED[who]}@{server.address}/0"
 
