@@ -61,6 +61,12 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
     struck_s: float | None = None
     """When its infliction had come about; None where that took no time."""
+    trouble: str = ""
+    """What went wrong with its own work: then it was not the fault that its name says."""
+
+    @property
+    def lasts_s(self) -> float:
+        return max(0.0, self.until_s - self.at_s)
 
     def touches(self, start_s: float, end_s: float, *, after_s: float = 0.0) -> bool:
         """Whether it, or the `after_s` seconds after it, has a moment in common with this stretch."""
@@ -86,6 +92,8 @@ class SiteEnd(msgspec.Struct, frozen=True):
     later: int = 0
     set_aside: dict[str, int] = {}
     """By reason."""
+    seen: int | None = None
+    """All of its URLs that were ever queued; None where nobody asked."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,6 +226,51 @@ class Evidence:
         return [fault for fault in self.faults if fault.touches(at_s - seconds, at_s)]
 
     @cached_property
+    def first_asked_s(self) -> dict[str, float]:
+        """When each URL was first asked for."""
+        found: dict[str, float] = {}
+        for request in self.requests:
+            found.setdefault(request.url, request.boot_s)
+        return found
+
+    @cached_property
+    def known_s(self) -> dict[str, float]:
+        """From when on each page that may be asked for was known: a page that links to it had been answered whole."""
+        answered: dict[str, float] = {}
+        for i, line in self.line_of.items():
+            if line.outcome == "fetched" and line.status == 200:
+                ended_s = self.requests[i].arrived_s + line.ms / 1000
+                answered[line.url] = min(answered.get(line.url, ended_s), ended_s)
+        found = dict.fromkeys(self.web.seeds(), self.run.started_s)
+        for _, page in self.web.pages():
+            if page.kind is small_web.Kind.PAGE and page.url in answered:
+                for link in page.links:
+                    found[link] = min(found.get(link, answered[page.url]), answered[page.url])
+        return found
+
+    @cached_property
+    def owed_s(self) -> dict[str, float]:
+        """The delay that each site is owed once its robots.txt was read."""
+        return {site.name: self.web.delay_s(site, self.run.delay_s) for site in self.web.sites}
+
+    @cached_property
+    def askable(self) -> dict[str, list[str]]:
+        """The pages of each site that its robots.txt allows."""
+        return {
+            site.name: [page.url for page in site.pages if page.kind is not small_web.Kind.PRIVATE]
+            for site in self.web.sites
+        }
+
+    def left(self, site: str, known_by_s: float, until_s: float) -> list[str]:
+        """Pages of a site that were known by the one moment, and had not been asked for by the other."""
+        never = float("inf")
+        return [
+            url
+            for url in self.askable.get(site, [])
+            if self.known_s.get(url, never) <= known_by_s and self.first_asked_s.get(url, never) > until_s
+        ]
+
+    @cached_property
     def _boots(self) -> list[float]:
         return [one.boot_s for one in self.requests]
 
@@ -257,7 +310,15 @@ def load(folder: Path) -> Evidence:
     )
 
 
-class Ledger(origin_log.Ledger):
+class KnownSites(origin_log.Ledger):
+    """A ledger that has no gaps of hosts which the web does not know."""
+
+    def _judge(self, site: str, earliest_s: float, latest_s: float) -> None:
+        if site:
+            super()._judge(site, earliest_s, latest_s)
+
+
+class Ledger(KnownSites):
     """The demo's judge of gaps, with each gap that it judged."""
 
     def __init__(self, run: Evidence) -> None:
@@ -273,7 +334,7 @@ class Ledger(origin_log.Ledger):
     def _judge(self, site: str, earliest_s: float, latest_s: float) -> None:
         before_s = self._last_s.get(site)
         super()._judge(site, earliest_s, latest_s)
-        if before_s is not None:
+        if site and before_s is not None:
             self._gap = origin_log.Gap(site, latest_s - before_s, self._owed_s[site])
 
 

@@ -41,10 +41,11 @@ def run_all(options: argparse.Namespace) -> int:
         for name, number in jobs
         if (folder := root / f"{name}-{number}").joinpath("run.json").exists()
     ]
-    table = report.combine(verdicts)
+    unfinished = [name for name, number in jobs if not (root / f"{name}-{number}" / "run.json").exists()]
+    table = report.combine(verdicts, unfinished=unfinished)
     (root / "faults.md").write_text(table)
     print(table)
-    return DONE if not any(statuses) else NO
+    return DONE if not any(statuses) and not unfinished and all(one.held for _, one in verdicts) else NO
 
 
 def _spawn(root: Path, name: str, number: int, store: str) -> int:

@@ -18,7 +18,8 @@ LANES = 8
 ODD_SHARE = 0.02  # of a site's pages are moved, and as many gone
 SLOW_PAGE_EVERY, SLOW_PAGE = 90, 7
 PRIVATE_EVERY, PRIVATE = 40, 5
-SLOW_SITE_EVERY, SLOW_SITE = 12, 7
+SLOW_SITES = ((10, 7, 2.0), (20, 3, 3.0))  # every so many, from this one on, asks for this Crawl-delay
+BASE_DELAY_S = 1.0  # a site that asks for more has fewer pages in proportion, and ends with the others
 
 Kind, Robots, Validator = small_web.Kind, small_web.Robots, small_web.Validator
 
@@ -33,6 +34,7 @@ class _Tree:
     kinds: list[small_web.Kind]
     parents: list[int | None]
     """None: the home page, and sisters, whose parent is in the site before."""
+    crawl_delay_s: float | None = None
 
     def sisters(self) -> Iterator[int]:
         return (k for k, parent in enumerate(self.parents) if k and parent is None)
@@ -54,11 +56,14 @@ class _Tree:
 
 
 def grow(sites: int, pages_per_site: int, seed: int) -> small_web.Web:
-    """`sites` x `pages_per_site` URLs, forbidden ones included; the same arguments give the same web everywhere."""
+    """`sites` x `pages_per_site` URLs, forbidden ones included, fewer on slow sites.
+
+    The same arguments give the same web everywhere; another seed gives other names, and so other owners.
+    """
     rng = Random(f"forest {seed}")
     offset = rng.randrange(1, UNSEEDED_EVERY)  # never 0: the first site has a seed, and so has each before an unseeded
     seeded = [i % UNSEEDED_EVERY != offset for i in range(sites)]
-    trees = [_tree(rng, i, pages_per_site, sisters=sites > 1) for i in range(sites)]
+    trees = [_tree(rng, i, pages_per_site, seed=seed, sisters=sites > 1) for i in range(sites)]
     homes = [tree.urls[0] for tree, known in zip(trees, seeded, strict=True) if known]
     links: list[list[list[str]]] = []
     for i, tree in enumerate(trees):
@@ -76,24 +81,26 @@ def grow(sites: int, pages_per_site: int, seed: int) -> small_web.Web:
                 robots=tree.robots,
                 pages=tuple(_pages(rng, tree, links[i], homes)),
                 seeded=seeded[i],
+                crawl_delay_s=tree.crawl_delay_s,
             )
             for i, tree in enumerate(trees)
         )
     )
 
 
-def _tree(rng: Random, i: int, count: int, *, sisters: bool) -> _Tree:
-    name = f"t{i:03}.example"
+def _tree(rng: Random, i: int, count: int, *, seed: int, sisters: bool) -> _Tree:
+    name = f"t{i:03}s{seed}.example"
     hosts = (name, f"www.{name}") if rng.random() < 0.2 else (name,)
     robots = rng.choices([Robots.ABSENT, Robots.RULES, Robots.EMPTY], weights=[5, 3, 1])[0]
-    if i % SLOW_SITE_EVERY == SLOW_SITE:
-        robots = Robots.SLOW
+    asked_s = next((delay_s for every, first, delay_s in SLOW_SITES if i % every == first), None)
+    if asked_s is not None:
+        robots, count = Robots.SLOW, min(count, max(2, round(count * BASE_DELAY_S / asked_s)))
     urls, kinds = [f"http://{name}/"], [Kind.PAGE]
     for k in range(1, count):
         kind, path = _page(rng, k, robots)
         urls.append(f"http://{rng.choice(hosts)}{path}")
         kinds.append(kind)
-    return _Tree(hosts, robots, urls, kinds, _parents(i, kinds, sisters=sisters))
+    return _Tree(hosts, robots, urls, kinds, _parents(i, kinds, sisters=sisters), asked_s)
 
 
 def _page(rng: Random, k: int, robots: small_web.Robots) -> tuple[small_web.Kind, str]:

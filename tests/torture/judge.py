@@ -1,8 +1,9 @@
-"""The verdict on one run, from the files that it left: P1 to P5, whether all recovered, and whether memory is flat.
+"""The verdict on one run, from the files that it left: P1 to P5, liveness, recovery, and whether memory is flat.
 
 P1 and P2 rest on the origin's log alone. Nothing here knows how the nodes decide; what cannot be judged is said.
 """
 
+import itertools
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,12 @@ SAMPLES_MIN = 12  # a shorter series says nothing
 UNWATCHED_S = 20.0  # without a sample: the process was gone meanwhile
 SETTLE_S = 15.0  # after the last fault, before every node has to work again
 SPARES = ("twin", "s")  # nodes that come and go
+FORGETFUL = frozenset({"store-killed", "store-failed-over", "store-failed-over-lagging"})
+END_ERROR_S = 0.01  # of a fetch's end, by its own line
+QUIET_S = 30.0  # once all is calm no site with something to ask is silent for longer, beside its delay
+LIFE_S, LIVES_S = 180.0, 300.0  # a life to be judged by its slope, and all of a process's lives together
+BEGINS_S = 60.0  # of a life, in which it may grow
+SLOPE_MB = 1.0  # a minute
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +68,18 @@ class Gaps(msgspec.Struct, frozen=True, kw_only=True):
     worst: tuple[ShortGap, ...]
 
 
+class Quiet(msgspec.Struct, frozen=True, kw_only=True):
+    """A site that had something to ask, and was silent once all was calm."""
+
+    site: str
+    from_s: float
+    """After the start of the run."""
+    quiet_s: float
+    allowed_s: float
+    pages: int
+    """Known, and not asked for."""
+
+
 class Pages(msgspec.Struct, frozen=True, kw_only=True):
     """P2."""
 
@@ -78,16 +97,23 @@ class Pages(msgspec.Struct, frozen=True, kw_only=True):
     """Sites whose record does not account for what was not fetched; None where no record was read."""
     lost: int
     """What no record accounts for."""
+    crooked: tuple[str, ...] = ()
+    """Sites whose record does not add up with what was asked for and refused, and how."""
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """One process's longest stretch, second quarter against last; `flat` is None where it was too short."""
+    """One process: its longest life's second quarter against the last, and the slope of all that lasted.
+
+    `flat` is None where both were too short.
+    """
 
     process: str
     minutes: float
     early_mb: float
     late_mb: float
     flat: bool | None
+    mb_a_minute: float | None = None
+    """Over all lives of three minutes and more; None where they are less than five together."""
 
     @property
     def store(self) -> bool:
@@ -130,6 +156,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     takeovers: tuple[takeovers.Takeover, ...]
     idle_nodes: tuple[str, ...]
     """Did nothing after the last fault, though others did."""
+    quiet: tuple[Quiet, ...]
     memory: tuple[Memory, ...]
     bad_lines: int
 
@@ -143,15 +170,28 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     def broken(self) -> dict[str, int]:
         """Violations by promise; only what is judged."""
         found = {
+            "fault": len(self.not_the_fault),
             "P1 gap": self.gaps.violations + self.own_logs.gap_violations,
-            "P2 nothing lost": self.pages.lost + len(self.pages.trespasses) + (0 if self.run.done else 1),
+            "P2 nothing lost": self.pages.lost + len(self.pages.trespasses) + len(self.pages.crooked) + (0 if self.run.done else 1),
             "P3 bounded repeats": self.repeats_by_why.get(repeats.UNEXPLAINED, 0) + len(self.repeats_too_many),
             "P4 fencing": self.own_logs.fencing_violations,
             "P5 takeover time": sum(one.over for one in self.takeovers) if self.single else 0,
+            "liveness": len(self.quiet),
             "recovery": 0 if self.recovered else 1,
             "memory": sum(one.flat is False for one in self.memory if not one.store),
         }
         return {name: count for name, count in found.items() if count}
+
+    @property
+    def not_the_fault(self) -> list[str]:
+        """Why a run of a single fault says nothing of it."""
+        if not self.single:
+            return []
+        found = [f"{one.name}: {one.trouble}" for one in self.faults if one.trouble]
+        found += [f"could not be inflicted: {one}" for one in self.run.skipped]
+        if len(self.faults) != 1:
+            found.append(f"{len(self.faults)} faults struck, not one")
+        return found
 
     @property
     def held(self) -> bool:
@@ -184,6 +224,7 @@ def verdict(run: evidence.Evidence, *, single: bool = False) -> Verdict:
         own_logs=_own_logs(run),
         takeovers=tuple(takeovers.all_of(run)),
         idle_nodes=tuple(_idle(run)),
+        quiet=tuple(_quiet(run)),
         memory=tuple(_memory(run.samples)),
         bad_lines=run.bad_lines,
     )
@@ -192,15 +233,16 @@ def verdict(run: evidence.Evidence, *, single: bool = False) -> Verdict:
 def _gaps(run: evidence.Evidence) -> Gaps:
     """The ledger of the demo judges each gap; the rest is how they are told."""
     ledger = evidence.Ledger(run)
-    last: dict[str, evidence.Request] = {}
+    last: dict[str, int] = {}
     histogram: Counter[str] = Counter()
     worst: list[ShortGap] = []
     judged = moves = forgotten = violations = 0
     smallest_move: float | None = None
     for i, (raw, request) in enumerate(zip(run.raw_requests, run.requests, strict=True)):
         gap = ledger.gap(raw)
-        before, last[request.site] = last.get(request.site), request
-        if gap is None or before is None:
+        previous, last[request.site] = last.get(request.site), i
+        before = run.requests[previous] if previous is not None else None
+        if gap is None or before is None or previous is None:
             continue
         judged += 1
         histogram[_range(gap.ratio)] += 1
@@ -210,6 +252,10 @@ def _gaps(run: evidence.Evidence) -> Gaps:
         if before.node != request.node:
             moves += 1
             smallest_move = gap.ratio if smallest_move is None else min(smallest_move, gap.ratio)
+        elif gap.ratio >= 1:
+            rest = _rest(run, gap, previous, i)
+            if rest is not None and rest.ratio < 1 and not _store_forgot(run, rest, before, i):
+                gap = rest
         if gap.ratio < 1:
             violations += 1
             worst.append(_short(run, gap, before, request))
@@ -226,13 +272,23 @@ def _gaps(run: evidence.Evidence) -> Gaps:
     )
 
 
+def _rest(run: evidence.Evidence, gap: origin_log.Gap, previous: int, i: int) -> origin_log.Gap | None:
+    """The same gap from the end of the fetch before, as its own line tells; None where there is no such line."""
+    line, request = run.line_of.get(previous), run.requests[previous]
+    if line is None or request.node in run.stepped:
+        return None
+    # The line's milliseconds count from its own start, which a slow connection puts before the arrival.
+    ended_s = min(request.arrived_s, run.boot_s(line.start_ms)) + line.ms / 1000 - END_ERROR_S
+    return origin_log.Gap(gap.site, run.requests[i].boot_s - ended_s, gap.required_s)
+
+
 def _store_forgot(run: evidence.Evidence, gap: origin_log.Gap, before: evidence.Request, i: int) -> bool:
     """Whether the record no longer held the Crawl-delay: P1 owes the largest that it held at the request's start."""
     line = run.line_of.get(i)
-    if gap.seconds < run.run.delay_s or line is None or line.delay_ms / 1000 > gap.seconds:
+    if run.run.strict or gap.seconds < run.run.delay_s or line is None or line.delay_ms / 1000 > gap.seconds:
         return False
     start_s, end_s = before.arrived_s - repeats.FORGOT_S, run.requests[i].boot_s
-    return any(fault.kind == "store" and fault.touches(start_s, end_s) for fault in run.faults)
+    return any(fault.name in FORGETFUL and fault.touches(start_s, end_s) for fault in run.faults)
 
 
 def _short(
@@ -265,17 +321,27 @@ def _pages(run: evidence.Evidence) -> Pages:
     for raw in run.raw_requests:
         ledger.add(raw)
     missing, trespasses = ledger.missing(), ledger.trespasses()
+    unknown = {request.url for request in run.requests if not request.site}
+    trespasses += sorted(unknown - set(trespasses))
     # Of two requests for one page, either answer will do; one that its node did not live to log was never committed.
     answered = {line.url for line in run.crawl if repeats.finished(line)}
     unanswered = [url for url in ledger.asked if url not in answered and url not in trespasses]
     site_of = {page.url: site for site, page in run.web.pages()}
     unaccounted = None
+    crooked: list[str] = []
     lost = len(missing)
     if run.run.records is not None:
         absent = Counter(site_of[url].name for url in (*missing, *unanswered))
         owing = {site.name: _owing(site, absent[site.name], run.run.records.get(site.name)) for site in run.web.sites}
         unaccounted = tuple(name for name, owed in owing.items() if owed)
         lost = sum(owing.values())
+        by_site = Counter(site_of[url].name for url in unanswered)
+        crooked = [
+            f"{site.name}: {why}"
+            for site in run.web.sites
+            if (end := run.run.records.get(site.name)) is not None
+            for why in _crooked(run, site, end, answered=answered, unanswered=by_site[site.name])
+        ]
     return Pages(
         wanted=ledger.wanted,
         asked=ledger.found,
@@ -286,7 +352,25 @@ def _pages(run: evidence.Evidence) -> Pages:
         trespasses=tuple(trespasses[:LISTED_MAX]),
         unaccounted=unaccounted,
         lost=lost,
+        crooked=tuple(crooked),
     )
+
+
+def _crooked(
+    run: evidence.Evidence, site: small_web.Site, end: evidence.SiteEnd, *, answered: set[str], unanswered: int
+) -> Iterator[str]:
+    """What of a site's record cannot be, given what was asked for; silent where the crawl did not end."""
+    private = sum(page.kind is small_web.Kind.PRIVATE for page in site.pages)
+    refused = end.set_aside.get("robots", 0)
+    aside = sum(end.set_aside.values())
+    if refused > private or (run.run.done and refused != private):
+        yield f"{refused} refused by robots.txt, not {private}"
+    waiting = end.pending + end.later
+    if run.run.done and aside == refused and waiting > unanswered:
+        yield f"{waiting} still queued after the end"
+    whole = sum(page.url in answered for page in site.pages)
+    if end.seen is not None and whole + aside + waiting < end.seen:
+        yield f"{end.seen} seen, but {whole} answered, {aside} set aside and {waiting} queued"
 
 
 def _owing(site: small_web.Site, absent: int, end: evidence.SiteEnd | None) -> int:
@@ -330,6 +414,27 @@ def _by_one_clock(run: evidence.Evidence) -> Iterator[records.CrawlLine]:
             yield msgspec.structs.replace(line, start_ms=arrived_ms[id(line)], clock_error_ms=ORIGIN_ERROR_MS)
 
 
+def _quiet(run: evidence.Evidence) -> Iterator[Quiet]:
+    """Each site's longest silence with something known to ask, once all is calm and until the crawl ends."""
+    calm_s, end_s = run.run.calm_s, run.run.ended_s
+    for site in run.web.sites:
+        allowed_s = QUIET_S + run.owed_s[site.name]
+        times = [run.requests[i].boot_s for i in run.by_site.get(site.name, [])]
+        edges = [calm_s, *(at_s for at_s in times if calm_s < at_s < end_s), end_s]
+        for from_s, until_s in itertools.pairwise(edges):
+            # What became known in this silence is asked for so long after that moment.
+            left = run.left(site.name, max(calm_s, until_s - allowed_s), from_s) if until_s - from_s > allowed_s else []
+            if left:
+                yield Quiet(
+                    site=site.name,
+                    from_s=from_s - run.run.started_s,
+                    quiet_s=until_s - from_s,
+                    allowed_s=allowed_s,
+                    pages=len(left),
+                )
+                break
+
+
 def _idle(run: evidence.Evidence) -> Iterator[str]:
     """Nodes that neither asked for anything after the last fault nor were seen to run; not where readiness was asked."""
     if not isinstance(run.run.recovered_s, msgspec.UnsetType):
@@ -358,8 +463,26 @@ def _memory(samples: Sequence[evidence.Sample]) -> Iterator[Memory]:
         early = statistics.median(one.rss_mb for one in longest[quarter : 2 * quarter] or longest)
         late = statistics.median(one.rss_mb for one in longest[-quarter:] if quarter) if quarter else early
         flat = late - early < max(FLAT_MB, FLAT_SHARE * early) if len(longest) >= SAMPLES_MIN else None
+        slope = _slope(series[name])
+        if slope is not None:
+            flat = flat is not False and slope <= SLOPE_MB
         minutes = (longest[-1].boot_s - longest[0].boot_s) / 60
-        yield Memory(process=name, minutes=minutes, early_mb=early, late_mb=late, flat=flat)
+        yield Memory(process=name, minutes=minutes, early_mb=early, late_mb=late, flat=flat, mb_a_minute=slope)
+
+
+def _slope(lives: Sequence[Sequence[evidence.Sample]]) -> float | None:
+    """MB a minute, one line of best fit through all lives that lasted, each from its own level."""
+    over = under = lasted_s = 0.0
+    for life in lives:
+        if life[-1].boot_s - life[0].boot_s < LIFE_S:
+            continue
+        lasted_s += life[-1].boot_s - life[0].boot_s
+        rest = [one for one in life if one.boot_s - life[0].boot_s >= BEGINS_S]
+        mean_s = statistics.fmean(one.boot_s for one in rest)
+        mean_mb = statistics.fmean(one.rss_mb for one in rest)
+        over += sum((one.boot_s - mean_s) * (one.rss_mb - mean_mb) for one in rest)
+        under += sum((one.boot_s - mean_s) ** 2 for one in rest)
+    return over / under * 60 if lasted_s >= LIVES_S and under else None
 
 
 def _fresh(before: evidence.Sample, sample: evidence.Sample) -> bool:

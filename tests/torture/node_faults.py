@@ -12,6 +12,8 @@ from tests.torture.wounds import ETCD, Arena, Direction, Fault, Told, Undo
 
 AROUND_S = 0.05  # before and after a time limit, where a check and the act it allows may come apart
 STROBE_S = 0.1
+READY_S = 15.0  # a spare that joins; longer than etcd and the store need when all is well
+READY_LOOK_S = 0.05
 STEPS_S = (-3600.0, -30.0, 30.0, 3600.0)
 
 Links = Sequence[tuple[str, str]]
@@ -239,17 +241,33 @@ def joins_and_drains(
         raise wounds.Unable("no spare node is free")
     told: set[str] = set()
 
-    def join_or_drain(node: wounds.NodeHost) -> None:
+    def join_or_drain(node: wounds.NodeHost, over: threading.Event) -> None:
         if not node.running:
             told.discard(node.name)
             node.start()
-        elif node.name not in told:
+            wait_ready(node, over)
+        elif node.name not in told and node.ready():  # before that a SIGTERM ends it, and nothing drains
             told.add(node.name)
             node.term()
 
+    def wait_ready(node: wounds.NodeHost, over: threading.Event) -> None:
+        deadline = time.monotonic() + READY_S
+        while node.running and not node.ready() and time.monotonic() < deadline:
+            if over.wait(READY_LOOK_S):
+                return
+
+    def drain(node: wounds.NodeHost) -> None:
+        wait_ready(node, threading.Event())
+        if node.running and node.ready():
+            told.add(node.name)
+            node.term()
+        elif node.running:
+            undo.trouble.append(f"{node.name} did not become ready: killed")
+            node.kill()
+
     def as_before(node: wounds.NodeHost, ran: bool) -> None:
-        if node.running and not ran:
-            join_or_drain(node)
+        if node.running and not ran and node.name not in told:
+            drain(node)
         if node.running and node.name in told:
             wounds.gone(node)
         if ran:
@@ -262,7 +280,7 @@ def joins_and_drains(
 
     def work(over: threading.Event) -> None:
         while not over.is_set():
-            join_or_drain(rng.choice(spares))
+            join_or_drain(rng.choice(spares), over)
             over.wait(rng.uniform(*pause_s))
 
     wounds.meanwhile(undo, work)

@@ -5,7 +5,7 @@ Pure. A repeat is explained by what became of the request before it; where nothi
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,7 +16,8 @@ from shared import records
 from tests.torture import evidence
 
 FORGOT_S = 2.0  # an append-only file that is synced each second may lack this much
-SETTLES_S = 10.0  # for what a fault broke, once it is healed: joining again, claims, a slow machine's work
+COMMIT_S = 1.5  # a commit takes no longer while the store is there
+SETTLES_S = 10.0  # where the store or etcd was broken: until what that held up is done
 PER_TENURE_MAX = 2  # of one site: a fetch that was not yet committed, and one in flight
 NOBODY = "no fault"
 
@@ -36,6 +37,9 @@ FORGOT: Why = "the store forgot"
 UNEXPLAINED: Why = "unexplained"
 OF_ITS_NODE = frozenset({"crash", "killed_lease", "planned", "silent", "clock"})
 OF_ALL = frozenset({"etcd", "store", "slow"})
+AUTHORITY = frozenset({"etcd", "silent", "killed_lease", "planned", "clock"})  # they can end a node's authority
+CUTS = ("cut-", "swizzled", "answers-lost", "etcd-answers-late")  # the way of a node to etcd or the store
+UNLOGGED = ("freeze", "strobe", "swizzled", "cut-web", "all-nodes-", "id-twice")  # beside a process that was killed
 
 
 class Repeat(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,12 +157,16 @@ def _judged(run: evidence.Evidence, pair: _Pair) -> Repeat:
 def _explained(run: evidence.Evidence, pair: _Pair) -> tuple[Why, evidence.Fault | None]:
     line = pair.line
     if line is not None and line.outcome.removeprefix("failed:") in politeness.OWN_DOING:
-        return ABORTED, _nearest(run, pair)
+        ended = _nearest(run, pair, lambda fault: fault.kind in AUTHORITY and _touches_node(fault, pair))
+        moved = _move_near(run, pair)
+        return (ABORTED, ended or _nearest(run, pair)) if ended or moved else (UNEXPLAINED, None)
     if line is not None and not finished(line):
-        return FAILED, _nearest(run, pair)
+        fault = _nearest(run, pair, lambda fault: fault.kind == "slow" or pair.before.node in fault.victims)
+        return (FAILED, fault) if fault else (UNEXPLAINED, None)
     own = _fault_of_node(run, pair)
     if line is None:  # only a process that ended writes no line
-        found: tuple[Why, evidence.Fault | None] = (IN_FLIGHT, own)
+        unlogged = own is not None and (own.kind == "crash" or own.name.startswith(UNLOGGED))
+        found: tuple[Why, evidence.Fault | None] = (IN_FLIGHT, own if unlogged else None)
     else:
         found = _uncommitted(run, pair, own)
     return found if found[1] else (UNEXPLAINED, None)
@@ -177,7 +185,9 @@ def _uncommitted(run: evidence.Evidence, pair: _Pair, own: evidence.Fault | None
         return (IN_FLIGHT if own.kind in {"crash", "silent"} else UNCOMMITTED), own
     if run.run.strict and not pair.moved:
         return UNEXPLAINED, None  # what was answered cannot have been forgotten
-    if not run.run.strict and (forgetful or not pair.moved):  # a node knows what it has committed: only the store can have lost it
+    if not run.run.strict and (
+        forgetful or not pair.moved
+    ):  # a node knows what it has committed: only the store can have lost it
         return FORGOT, forgetful[-1] if forgetful else None
     away = [
         fault
@@ -194,24 +204,49 @@ def _strikes_all(fault: evidence.Fault) -> bool:
     return all(name.startswith(evidence.STORES) for name in fault.victims)
 
 
+def _touches_node(fault: evidence.Fault, pair: _Pair) -> bool:
+    return _strikes_all(fault) or pair.before.node in fault.victims
+
+
+def _move_near(run: evidence.Evidence, pair: _Pair) -> bool:
+    """Whether the site changed hands about then; its line may come a claim's wait later."""
+    start_s, end_s = pair.before.arrived_s - SETTLES_S, pair.ended_s + SETTLES_S
+    return any(start_s <= run.boot_s(move.time_ms) <= end_s for move in run.moves.get(pair.after.site, []))
+
+
+def _settles_s(run: evidence.Evidence, pair: _Pair) -> float:
+    """For how long after its answer, or after a heal, the earlier request's commit can have been on the way."""
+    held_up = any(
+        (fault.kind in {"etcd", "store"} or fault.name.startswith(CUTS))
+        and _touches_node(fault, pair)
+        and fault.touches(pair.before.arrived_s, pair.ended_s + COMMIT_S, after_s=SETTLES_S)
+        for fault in run.faults
+    )
+    return SETTLES_S if held_up else COMMIT_S
+
+
 def _fault_of_node(run: evidence.Evidence, pair: _Pair) -> evidence.Fault | None:
     """A fault of the earlier request's node while that request, or its commit, can have been on the way."""
-    end_s = min(pair.after.arrived_s, pair.ended_s + SETTLES_S)
+    settles_s = _settles_s(run, pair)
+    end_s = min(pair.after.arrived_s, pair.ended_s + settles_s)
     found = [
         fault
         for fault in run.faults
         if fault.kind in OF_ITS_NODE
         and pair.before.node in fault.victims
-        and fault.touches(pair.before.arrived_s, end_s, after_s=SETTLES_S if fault.kind != "crash" else 0.0)
+        and fault.touches(pair.before.arrived_s, end_s, after_s=settles_s if fault.kind != "crash" else 0.0)
     ]
     return found[-1] if found else None
 
 
-def _nearest(run: evidence.Evidence, pair: _Pair) -> evidence.Fault | None:
-    """What it is counted under; it needs no excuse."""
+def _nearest(
+    run: evidence.Evidence, pair: _Pair, fits: Callable[[evidence.Fault], bool] = lambda _: True
+) -> evidence.Fault | None:
+    """The last fault near the earlier request that fits."""
     found = [
         fault
         for fault in run.faults
-        if fault.touches(pair.before.arrived_s, max(pair.ended_s, pair.before.arrived_s), after_s=SETTLES_S)
+        if fits(fault)
+        and fault.touches(pair.before.arrived_s, max(pair.ended_s, pair.before.arrived_s), after_s=SETTLES_S)
     ]
     return found[-1] if found else None

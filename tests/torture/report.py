@@ -16,11 +16,13 @@ HEADINGS = (
     *("first s", "median s", "worst s", "bound s", "over", "repeats", "violations"),
 )
 PROMISES = (
+    "fault",
     "P1 gap",
     "P2 nothing lost",
     "P3 bounded repeats",
     "P4 fencing",
     "P5 takeover time",
+    "liveness",
     "recovery",
     "memory",
 )
@@ -62,6 +64,12 @@ def _head(verdict: judge.Verdict) -> Iterator[str]:
     )
     if run.late_contacts:
         yield f"{run.late_contacts} contacts were found late by their own node, and reset (P1's named exception)"
+    for why in verdict.not_the_fault:
+        yield f"NOT THE FAULT: {why}"
+    if not verdict.single:
+        for one in verdict.faults:
+            if one.trouble:
+                yield f"{one.name} at {one.at_s - run.started_s:.0f} s was not whole: {one.trouble}"
     if run.skipped:
         yield f"{len(run.skipped)} more faults could not be inflicted: what they strike was held by another"
 
@@ -69,7 +77,8 @@ def _head(verdict: judge.Verdict) -> Iterator[str]:
 def _promises(verdict: judge.Verdict) -> Iterator[str]:
     """Each promise on a line: how it was judged, and what would have broken it."""
     gaps, pages, own = verdict.gaps, verdict.pages, verdict.own_logs
-    asked = sum(one.asked for one in verdict.takeovers)
+    taken = sum(one.judged for one in verdict.takeovers)
+    idle = sum(one.idle for one in verdict.takeovers)
     over = sum(one.over for one in verdict.takeovers)
     again = sum(verdict.repeats_by_why.values())
     broken = verdict.broken
@@ -77,20 +86,43 @@ def _promises(verdict: judge.Verdict) -> Iterator[str]:
     says = {
         "P1 gap": f"{gaps.violations} of {gaps.judged:,} gaps shorter than owed; smallest {_ratio(gaps.smallest_ratio)}"
         f" of it, across {gaps.moves:,} changes of node {_ratio(gaps.smallest_move_ratio)}",
+        "fault": f"{len(verdict.not_the_fault)} reasons why this was not the one fault alone",
         "P2 nothing lost": f"{pages.lost} of {pages.wanted:,} pages lost, {len(pages.trespasses)} asked for against "
-        f"robots.txt{'' if verdict.run.done else '; THE CRAWL DID NOT END'}",
+        f"robots.txt, {len(pages.crooked)} records that do not add up{'' if verdict.run.done else '; THE CRAWL DID NOT END'}",
         "P3 bounded repeats": f"{verdict.repeats_by_why.get(repeats.UNEXPLAINED, 0)} of {again:,} repeats unexplained, "
         f"{len(verdict.repeats_too_many)} sites with more than a fault allows",
         "P4 fencing": f"{own.fencing_violations} requests or moves out of order, of {own.handoffs:,} moves",
-        "P5 takeover time": f"{over} of {asked:,} takeovers over the bound"
+        "P5 takeover time": (f"{over} of {taken:,} takeovers over the bound" if taken else "none to judge")
+        + (f", {idle} more sites had nothing left to ask" if idle else "")
         + ("" if verdict.single else " (told, not judged: faults overlap)"),
+        "liveness": f"{len(verdict.quiet)} sites silent for more than {judge.QUIET_S:g} s and their delay, with pages "
+        "to ask, once all was calm",
         "recovery": "every node works again by itself" if verdict.recovered else "see below",
-        "memory": f"{sum(one.flat is False for one in nodes)} of {len(nodes)} nodes grew; stores and web grow with what "
-        "is found, and are told only",
+        "memory": _memory_says(nodes),
     }
     for name in PROMISES:
-        word = "BROKEN" if name in broken else "told" if name == "P5 takeover time" and not verdict.single else "held"
+        if name == "fault" and not verdict.single:
+            continue
+        word = "held"
+        if name in broken:
+            word = "BROKEN"
+        elif name == "P5 takeover time" and (not verdict.single or not taken):
+            word = "told" if taken else "none"
+        elif name == "memory" and all(one.flat is None for one in nodes):
+            word = "none"
         yield f"{word:6}  {name:19} {says[name]}"
+
+
+def _memory_says(nodes: Sequence[judge.Memory]) -> str:
+    judged = [one for one in nodes if one.flat is not None]
+    if not judged:
+        return f"not judged ({len(nodes)} of {len(nodes)} too short)"
+    short = len(nodes) - len(judged)
+    return (
+        f"{sum(one.flat is False for one in judged)} of {len(judged)} nodes grew"
+        + (f" ({short} of {len(nodes)} too short)" if short else "")
+        + "; stores and web grow with what is found, and are told only"
+    )
 
 
 def _gaps(verdict: judge.Verdict) -> Iterator[str]:
@@ -111,7 +143,7 @@ def _gaps(verdict: judge.Verdict) -> Iterator[str]:
 
 def _pages(verdict: judge.Verdict) -> Iterator[str]:
     pages = verdict.pages
-    if not (pages.missing_total or pages.unanswered_total or pages.trespasses or pages.unaccounted):
+    if not (pages.missing_total or pages.unanswered_total or pages.trespasses or pages.unaccounted or pages.crooked):
         return
     yield "Pages"
     for what, total, urls in (
@@ -123,7 +155,9 @@ def _pages(verdict: judge.Verdict) -> Iterator[str]:
             yield f"  {total:,} {what}: {' '.join(urls[:SHOWN])}"
     if pages.unaccounted:
         yield f"  {len(pages.unaccounted)} sites whose record does not account for them: {pages.unaccounted[:SHOWN]}"
-    elif pages.unaccounted is None and pages.unanswered_total:
+    for why in pages.crooked[:ROWS]:
+        yield f"  DOES NOT ADD UP  {why}"
+    if pages.unaccounted is None and pages.unanswered_total:
         yield "  no record was read: what has no answer is told, and not counted as lost"
 
 
@@ -150,7 +184,7 @@ def _repeats(verdict: judge.Verdict) -> Iterator[str]:
 
 def _takeovers(verdict: judge.Verdict) -> Iterator[str]:
     """Those nearest to their bound, or furthest over it, first."""
-    asked = [one for one in verdict.takeovers if one.asked]
+    asked = [one for one in verdict.takeovers if one.judged]
     if not asked:
         return
     yield "Takeovers: seconds from the fault to the next owner's first request" + (
@@ -178,14 +212,15 @@ def _takeovers(verdict: judge.Verdict) -> Iterator[str]:
     for one in asked:
         if one.over and one.worst:
             yield (
-                f"  OVER  {one.fault}: {one.worst.site} from {one.worst.node} to {one.worst.to}, claimed after "
-                f"{one.worst.claimed_s:.2f} s, asked after {_number(one.worst.asked_s)} s of {one.worst.bound_s:.2f} s"
+                f"  OVER  {one.fault}: {one.worst.site} from {one.worst.node} to {one.worst.to or '-'}, claimed after "
+                f"{_number(one.worst.claimed_s)} s, asked after {_number(one.worst.asked_s)} s of "
+                f"{one.worst.bound_s:.2f} s{': ' * bool(one.worst.late)}{one.worst.late}"
             )
 
 
 def _spare(one: takeovers.Takeover) -> float:
     worst = one.worst
-    return 0.0 if worst is None or worst.asked_s is None else worst.bound_s - worst.asked_s
+    return 0.0 if worst is None else -worst.beyond_s
 
 
 def _fencing(verdict: judge.Verdict) -> Iterator[str]:
@@ -209,6 +244,11 @@ def _recovery(verdict: judge.Verdict) -> Iterator[str]:
         yield "Recovery: NOT ALL NODES BECAME READY"
     for name in verdict.idle_nodes:
         yield f"  {name} DID NOTHING after the last fault"
+    for quiet in verdict.quiet[:ROWS]:
+        yield (
+            f"  SILENT  {quiet.site} for {quiet.quiet_s:.1f} s of {quiet.allowed_s:.1f} s from {quiet.from_s:.1f} s on, "
+            f"with {quiet.pages} pages to ask"
+        )
     for end in run.died_alone:
         yield f"  ENDED BY ITSELF: {end}"
     for name, status in run.drained.items():
@@ -219,8 +259,8 @@ def _recovery(verdict: judge.Verdict) -> Iterator[str]:
 def _memory(verdict: judge.Verdict) -> Iterator[str]:
     if not verdict.memory:
         return
-    yield "Memory, MB: median of the second quarter of a process's longest life, and of the last"
-    rows = [("process", "minutes", "early", "late", "growth", "", "")]
+    yield "Memory, MB: median of the second quarter of a process's longest life, and of the last; MB a minute of all"
+    rows = [("process", "minutes", "early", "late", "growth", "", "a minute", "")]
     for one in sorted(verdict.memory, key=lambda one: -one.growth_mb):
         share = one.growth_mb / one.early_mb if one.early_mb else 0.0
         flat = {True: "flat", False: "GREW", None: "too short to say"}[one.flat]
@@ -232,10 +272,11 @@ def _memory(verdict: judge.Verdict) -> Iterator[str]:
                 f"{one.late_mb:.1f}",
                 f"{one.growth_mb:+.1f}",
                 f"{share:+.1%}",
+                _number(one.mb_a_minute),
                 flat,
             )
         )
-    yield from _aligned(rows, left=(0, 6))
+    yield from _aligned(rows, left=(0, 7))
 
 
 # --- many runs ------------------------------------------------------------------------------------------------------
@@ -252,6 +293,7 @@ class _Row:
     median_s: list[float] = field(default_factory=list)
     last_s: list[float] = field(default_factory=list)
     bound_s: list[float] = field(default_factory=list)
+    judged: int = 0
     over: int = 0
     repeats: int = 0
     gaps: int = 0
@@ -259,11 +301,18 @@ class _Row:
     violations: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
 
-def combine(verdicts: Iterable[tuple[str, judge.Verdict]]) -> str:
-    """A table of faults in Markdown, several runs of each; those over their bound and broken ones first."""
+def combine(verdicts: Iterable[tuple[str, judge.Verdict]], *, unfinished: Iterable[str] = ()) -> str:
+    """A table of faults in Markdown, several runs of each; those over their bound and broken ones first.
+
+    `unfinished`: the fault of each run that left nothing to judge.
+    """
     rows: dict[str, _Row] = {}
     for name, verdict in verdicts:
         _add(rows.setdefault(name, _Row()), verdict)
+    for name in unfinished:
+        row = rows.setdefault(name, _Row())
+        row.runs += 1
+        row.violations["did not finish"] += 1
     lines = [f"| {' | '.join(HEADINGS)} |", f"|---|{'--:|' * (len(HEADINGS) - 2)}---|"]
     for name, row in sorted(rows.items(), key=lambda item: (not item[1].violations, -item[1].over, item[0])):
         broken = ", ".join(f"{promise} {count}" for promise, count in row.violations.items()) or "none"
@@ -271,7 +320,7 @@ def combine(verdicts: Iterable[tuple[str, judge.Verdict]]) -> str:
             *(name, f"{row.runs}", f"{row.gaps:,}", _ratio(min(row.smallest, default=None)), f"{row.moved}"),
             *(_number(min(row.first_s, default=None)), _number(_median(row.median_s))),
             *(_number(max(row.last_s, default=None)), _number(max(row.bound_s, default=None))),
-            *(f"{row.over}", f"{row.repeats}", broken),
+            *(f"{row.over}" if row.judged else "none to judge", f"{row.repeats}", broken),
         )
         lines.append("| " + " | ".join(cells) + " |")
     total = sum(row.runs for row in rows.values())
@@ -279,7 +328,7 @@ def combine(verdicts: Iterable[tuple[str, judge.Verdict]]) -> str:
     lines.append("")
     lines.append(
         f"{total} runs of {len(rows)} faults, {sum(row.gaps for row in rows.values()):,} gaps; "
-        + (f"{broken_runs} faults broke a promise." if broken_runs else "no promise was broken.")
+        + (f"{broken_runs} faults broke a promise, or did not finish." if broken_runs else "no promise was broken.")
         + " Seconds are from the fault to the next owner's first request; the bound is that of the site nearest to"
         " its own."
     )
@@ -295,6 +344,7 @@ def _add(row: _Row, verdict: judge.Verdict) -> None:
         row.moved += one.moved
         row.asked += one.asked
         row.over += one.over
+        row.judged += one.judged
         for figures, figure in (
             (row.first_s, one.first_s),
             (row.median_s, one.median_s),

@@ -15,7 +15,7 @@ import msgspec
 
 from coordinator import origin_log
 from shared import clock, errors
-from tests.torture import arena, nemesis, schedule
+from tests.torture import arena, evidence, nemesis, schedule
 
 TICK_S = 0.02
 LOOK_S = 1.0
@@ -105,6 +105,7 @@ class Books:
                 "class": nemesis.FAULTS[struck.planned.name].kind,
                 "victims": list(struck.wound.victims),
                 "detail": struck.wound.detail,
+                "trouble": "; ".join(struck.wound.trouble),
             }
         )
         with (self.folder / "faults.jsonl").open("a") as log:
@@ -121,7 +122,7 @@ def torture(
 ) -> None:
     """Run it all; what happened lies in the folder afterwards."""
     with arena.built(folder, settings) as hosts:
-        ledger = origin_log.Ledger(hosts.graph, minimum_s=settings.delay_s)
+        ledger = evidence.KnownSites(hosts.graph, minimum_s=settings.delay_s)
         books = Books(folder, hosts, say, ledger)
         hosts.begin()
         started_s = clock.boot_s()

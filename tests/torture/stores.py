@@ -36,6 +36,7 @@ class EtcdTrio:
         self.folder = folder
         self.program = program or local.find_etcd()
         self._restores = 0
+        self._compacted = 0
         self._options = ["--unsafe-no-fsync"] if _knows(self.program, "unsafe-no-fsync") else []
         self.members = {
             name: hosted.Hosted(machine, self._command(machine), folder=folder / name)
@@ -106,8 +107,11 @@ class EtcdTrio:
     def compact(self) -> int:
         """Forget all history before the newest revision, which is returned; 0 where no majority answers."""
         revision = self.revision()
+        if revision and revision == self._compacted:
+            return revision  # nothing was written since
         for name in self.members:
             if revision and self._posted(name, "kv/compaction", {"revision": str(revision), "physical": True}):
+                self._compacted = revision
                 return revision
         return 0
 

@@ -7,7 +7,7 @@ import random
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -24,6 +24,7 @@ ANY_STORE: frozenset[StoreKind] = frozenset(("single", "cluster"))
 EXIT_S = 40.0  # a drain may take its membership.drain_s; whoever takes longer is killed
 WORK_S = 60.0  # it may stand in a restart of a whole etcd
 LOOK_S = 0.05
+TROUBLE_MAX = 300  # characters
 ETCD = ("etcd1", "etcd2", "etcd3")
 
 
@@ -47,6 +48,10 @@ class NodeHost(Protocol):
     def relay(self) -> "Relay | None": ...
 
     def start(self) -> None: ...
+    def ready(self) -> bool:
+        """Does it say that it is ready, and so handles signals?"""
+        ...
+
     def kill(self) -> None: ...
     def term(self) -> None:
         """SIGTERM, without waiting."""
@@ -91,7 +96,10 @@ class EtcdTrio(Protocol):
 
     def freeze(self, name: str) -> None: ...
     def thaw(self, name: str) -> None: ...
-    def compact(self) -> int: ...
+    def compact(self) -> int:
+        """The revision up to which; 0 where it could not."""
+        ...
+
     def save(self, *names: str) -> None:
         """Keep a copy of their data, or of everybody's."""
         ...
@@ -191,6 +199,8 @@ class Undo:
 
     def __init__(self) -> None:
         self._steps: list[Callable[[], object]] = []
+        self.trouble: list[str] = []
+        """What went wrong with work that goes on beside."""
 
     def by(self, step: Callable[..., object], *arguments: object) -> None:
         self._steps.append(lambda: step(*arguments))
@@ -227,6 +237,8 @@ class Wound:
     heal: Callable[[], None]
     lasts_s: float | None
     """How long this one lasts; None: as long as was planned."""
+    trouble: Sequence[str] = ()
+    """Grows while the work beside goes wrong."""
 
 
 Act = Callable[[Arena, random.Random, Undo], Told]
@@ -255,7 +267,7 @@ class Fault:
         except BaseException:
             undo.heal()
             raise
-        return Wound(told.victims, told.detail, undo.heal, told.lasts_s)
+        return Wound(told.victims, told.detail, undo.heal, told.lasts_s, undo.trouble)
 
 
 def take(arena: Arena, undo: Undo, rng: random.Random, *, able: str = "") -> NodeHost:
@@ -314,9 +326,20 @@ def gone(node: NodeHost) -> None:
 
 
 def meanwhile(undo: Undo, work: Callable[[threading.Event], None]) -> None:
-    """Run `work` beside the runner until the heal, which sets the event and waits for it; its error is the heal's."""
+    """Run `work` beside the runner until the heal, which sets the event and waits for it; its error is the heal's.
+
+    It is booked as the wound's trouble too: a second heal works, and the fault was not what its name says.
+    """
     over = threading.Event()
-    waiting = [_beside.submit(work, over)]
+
+    def booked() -> None:
+        try:
+            work(over)
+        except BaseException as error:
+            undo.trouble.append(f"{type(error).__name__}: {error}"[:TROUBLE_MAX])
+            raise
+
+    waiting = [_beside.submit(booked)]
 
     def end() -> None:
         over.set()
