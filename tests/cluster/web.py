@@ -80,7 +80,8 @@ class Origins:
         host = headers.get("host", "").partition(":")[0]
         site, url = self._sites.get(host), f"http://{host}{path}"
         self._visits[url] += 1
-        status, more, body = 404, {}, "unknown"
+        status, body = 404, "unknown"
+        more: dict[str, str] = {}
         if site is not None:
             status, more, body = self._respond(site, path, url, headers.get("if-none-match"))
         line = {

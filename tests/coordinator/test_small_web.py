@@ -1,5 +1,6 @@
 """The demo's web is the same for the same seed, large enough, heavy-tailed, and wholly reachable."""
 
+import dataclasses
 from collections import deque
 
 import pytest
@@ -49,6 +50,16 @@ def test_urls_are_unique_and_belong_to_a_host_of_their_site(web: small_web.Web):
     assert all(page.host in site.hosts for site, page in web.pages())
     assert all(host == site.name or host.endswith(f".{site.name}") for site in web.sites for host in site.hosts)
     assert len({site.name for site in web.sites}) == len(web.sites)
+
+
+def test_a_slow_site_may_ask_for_another_delay():
+    slow = small_web.Site(name="a.example", hosts=("a.example",), robots=Robots.SLOW, pages=(), seeded=True)
+    longer = dataclasses.replace(slow, crawl_delay_s=2.5)
+    web = small_web.Web((slow, longer))
+    assert [web.delay_s(site, 0.5) for site in web.sites] == [small_web.SLOW_DELAY_S, 2.5]
+    assert web.delay_s(longer, 3.0) == 3.0
+    assert "Crawl-delay: 1\n" in small_web.robots_text(slow)
+    assert "Crawl-delay: 2.5\n" in small_web.robots_text(longer)
 
 
 def test_every_sort_of_trouble_is_there(web: small_web.Web):

@@ -8,6 +8,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -24,6 +25,13 @@ STORES = ("redis", "etcd", "web")  # names that begin so are no nodes
 FROZEN_MS = 90_000  # a process may be stopped between its stamp and its request
 
 Found = TypeVar("Found")
+
+
+def finished(line: records.CrawlLine) -> bool:
+    """Whether this answer ends a visit, once it is committed."""
+    if line.outcome in {"not_modified", "redirected"}:
+        return True
+    return line.outcome == "fetched" and line.status is not None and line.status < 500 and line.status != 429
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -152,6 +160,8 @@ class Evidence:
     handoffs: Sequence[records.Handoff]
     faults: Sequence[Fault] = ()
     samples: Sequence[Sample] = ()
+    late: Sequence[tuple[str, float]] = ()
+    """Contacts that their own node found late, and reset: the node, and its wall seconds."""
     bad_lines: int = 0
     raw_requests: Sequence[bytes] = field(default=(), repr=False)
 
@@ -213,6 +223,14 @@ class Evidence:
         return found
 
     @cached_property
+    def lines_of_site(self) -> dict[str, list[records.CrawlLine]]:
+        """The crawl lines of each site by their own moments."""
+        found: dict[str, list[records.CrawlLine]] = defaultdict(list)
+        for line in sorted(self.crawl, key=lambda one: one.start_ms):
+            found[line.site].append(line)
+        return found
+
+    @cached_property
     def moves(self) -> dict[str, list[records.Handoff]]:
         """The moves of each site by time, restarts of the same owner included; an append sent twice stands once."""
         found: dict[str, dict[tuple[int, str | None], records.Handoff]] = defaultdict(dict)
@@ -271,6 +289,25 @@ class Evidence:
         ]
 
     @cached_property
+    def ended_s(self) -> dict[str, float]:
+        """When each URL first had an answer that ends a visit, as far as its node lived to log it."""
+        found: dict[str, float] = {}
+        for i, line in self.line_of.items():
+            if finished(line):
+                end_s = self.requests[i].arrived_s + line.ms / 1000
+                found[line.url] = min(found.get(line.url, end_s), end_s)
+        return found
+
+    def open(self, site: str, known_by_s: float, until_s: float) -> list[str]:
+        """Pages of a site that were known by the one moment, and had no whole answer by the other."""
+        never = float("inf")
+        return [
+            url
+            for url in self.askable.get(site, [])
+            if self.known_s.get(url, never) <= known_by_s and self.ended_s.get(url, never) > until_s
+        ]
+
+    @cached_property
     def _boots(self) -> list[float]:
         return [one.boot_s for one in self.requests]
 
@@ -305,6 +342,7 @@ def load(folder: Path) -> Evidence:
         handoffs=moves,
         faults=sorted(_lines(folder / "faults.jsonl", Fault, bad=bad), key=lambda fault: fault.at_s),
         samples=list(_lines(folder / "samples.jsonl", Sample, bad=bad)),
+        late=list(_late(folder)),
         bad_lines=len(bad),
         raw_requests=raws,
     )
@@ -336,6 +374,19 @@ class Ledger(KnownSites):
         super()._judge(site, earliest_s, latest_s)
         if site and before_s is not None:
             self._gap = origin_log.Gap(site, latest_s - before_s, self._owed_s[site])
+
+
+def _late(folder: Path) -> Iterator[tuple[str, float]]:
+    """By wall seconds, from the nodes' logs."""
+    for path in sorted(folder.glob("logs/*.log")):
+        for raw in path.read_bytes().splitlines():
+            if b'"contact.late"' not in raw:
+                continue
+            try:
+                told = msgspec.json.decode(raw)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                continue
+            yield told["node"], datetime.fromisoformat(told["timestamp"]).timestamp()
 
 
 def _lines(path: Path, kind: type[Found], *, bad: list[bytes]) -> Iterator[Found]:

@@ -41,6 +41,7 @@ def run_all(options: argparse.Namespace) -> int:
         for name, number in jobs
         if (folder := root / f"{name}-{number}").joinpath("run.json").exists()
     ]
+    root.mkdir(parents=True, exist_ok=True)
     unfinished = [name for name, number in jobs if not (root / f"{name}-{number}" / "run.json").exists()]
     table = report.combine(verdicts, unfinished=unfinished)
     (root / "faults.md").write_text(table)

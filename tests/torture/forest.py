@@ -70,7 +70,7 @@ def grow(sites: int, pages_per_site: int, seed: int) -> small_web.Web:
         following = trees[(i + 1) % sites]
         links.append(_tree_links(tree))
         for k in following.sisters():
-            links[i][tree.inner(k)].append(following.urls[k])
+            links[i][tree.inner(min(k, len(tree.urls) - 1))].append(following.urls[k])
         if not seeded[(i + 1) % sites]:
             links[i][0].append(following.urls[0])
     return small_web.Web(

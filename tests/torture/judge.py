@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from coordinator import origin_log, small_web
+from node import politeness
 from shared import audit, records
 from tests.torture import evidence, repeats, takeovers
 
@@ -26,6 +27,7 @@ SETTLE_S = 15.0  # after the last fault, before every node has to work again
 SPARES = ("twin", "s")  # nodes that come and go
 FORGETFUL = frozenset({"store-killed", "store-failed-over", "store-failed-over-lagging"})
 END_ERROR_S = 0.01  # of a fetch's end, by its own line
+BACKOFF_S = 60.0  # politeness.backoff_min_s, doubled from the third failure in a row
 QUIET_S = 30.0  # once all is calm no site with something to ask is silent for longer, beside its delay
 LIFE_S, LIVES_S = 180.0, 300.0  # a life to be judged by its slope, and all of a process's lives together
 BEGINS_S = 60.0  # of a life, in which it may grow
@@ -66,6 +68,11 @@ class Gaps(msgspec.Struct, frozen=True, kw_only=True):
     forgotten: int
     """Shorter than the Crawl-delay, not than the minimum, just after a store lost the record that held it."""
     worst: tuple[ShortGap, ...]
+    short_rests: int = 0
+    """Within one node: long enough from start to start, which P1 is about, but not from the end of the fetch before.
+
+    Told, not judged: the end is what the node's own line makes of its start and its milliseconds.
+    """
 
 
 class Quiet(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,7 +179,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         found = {
             "fault": len(self.not_the_fault),
             "P1 gap": self.gaps.violations + self.own_logs.gap_violations,
-            "P2 nothing lost": self.pages.lost + len(self.pages.trespasses) + len(self.pages.crooked) + (0 if self.run.done else 1),
+            "P2 nothing lost": self.pages.lost
+            + len(self.pages.trespasses)
+            + len(self.pages.crooked)
+            + (0 if self.run.done else 1),
             "P3 bounded repeats": self.repeats_by_why.get(repeats.UNEXPLAINED, 0) + len(self.repeats_too_many),
             "P4 fencing": self.own_logs.fencing_violations,
             "P5 takeover time": sum(one.over for one in self.takeovers) if self.single else 0,
@@ -236,7 +246,7 @@ def _gaps(run: evidence.Evidence) -> Gaps:
     last: dict[str, int] = {}
     histogram: Counter[str] = Counter()
     worst: list[ShortGap] = []
-    judged = moves = forgotten = violations = 0
+    judged = moves = forgotten = violations = short_rests = 0
     smallest_move: float | None = None
     for i, (raw, request) in enumerate(zip(run.raw_requests, run.requests, strict=True)):
         gap = ledger.gap(raw)
@@ -252,10 +262,9 @@ def _gaps(run: evidence.Evidence) -> Gaps:
         if before.node != request.node:
             moves += 1
             smallest_move = gap.ratio if smallest_move is None else min(smallest_move, gap.ratio)
-        elif gap.ratio >= 1:
+        else:
             rest = _rest(run, gap, previous, i)
-            if rest is not None and rest.ratio < 1 and not _store_forgot(run, rest, before, i):
-                gap = rest
+            short_rests += rest is not None and rest.ratio < 1 <= gap.ratio
         if gap.ratio < 1:
             violations += 1
             worst.append(_short(run, gap, before, request))
@@ -268,6 +277,7 @@ def _gaps(run: evidence.Evidence) -> Gaps:
         smallest_move_ratio=smallest_move,
         histogram=tuple((name, histogram[name]) for name in (_range(edge - 0.001) for edge in (*EDGES, 1e9))),
         forgotten=forgotten,
+        short_rests=short_rests,
         worst=tuple(sorted(worst, key=lambda one: one.gap_s / one.owed_s)[:LISTED_MAX]),
     )
 
@@ -324,7 +334,7 @@ def _pages(run: evidence.Evidence) -> Pages:
     unknown = {request.url for request in run.requests if not request.site}
     trespasses += sorted(unknown - set(trespasses))
     # Of two requests for one page, either answer will do; one that its node did not live to log was never committed.
-    answered = {line.url for line in run.crawl if repeats.finished(line)}
+    answered = {line.url for line in run.crawl if evidence.finished(line)}
     unanswered = [url for url in ledger.asked if url not in answered and url not in trespasses]
     site_of = {page.url: site for site, page in run.web.pages()}
     unaccounted = None
@@ -418,13 +428,18 @@ def _quiet(run: evidence.Evidence) -> Iterator[Quiet]:
     """Each site's longest silence with something known to ask, once all is calm and until the crawl ends."""
     calm_s, end_s = run.run.calm_s, run.run.ended_s
     for site in run.web.sites:
-        allowed_s = QUIET_S + run.owed_s[site.name]
+        shortest_s = QUIET_S + run.owed_s[site.name]
         times = [run.requests[i].boot_s for i in run.by_site.get(site.name, [])]
         edges = [calm_s, *(at_s for at_s in times if calm_s < at_s < end_s), end_s]
         for from_s, until_s in itertools.pairwise(edges):
+            if until_s - from_s <= shortest_s:
+                continue
+            allowed_s = shortest_s + _backs_off_s(run, site.name, from_s + shortest_s)
             # What became known in this silence is asked for so long after that moment.
             left = run.left(site.name, max(calm_s, until_s - allowed_s), from_s) if until_s - from_s > allowed_s else []
-            if left:
+            end = (run.run.records or {}).get(site.name, evidence.SiteEnd())
+            aside = sum(end.set_aside.values()) - end.set_aside.get("robots", 0)
+            if len(left) > aside:  # those that were given up are not waited for
                 yield Quiet(
                     site=site.name,
                     from_s=from_s - run.run.started_s,
@@ -433,6 +448,16 @@ def _quiet(run: evidence.Evidence) -> Iterator[Quiet]:
                     pages=len(left),
                 )
                 break
+
+
+def _backs_off_s(run: evidence.Evidence, site: str, at_s: float) -> float:
+    """How long the failures in a row up to this moment make its owner wait; the origin may have seen none of them."""
+    failures = 0
+    for line in run.lines_of_site.get(site, []):
+        if run.boot_s(line.start_ms) > at_s or line.outcome.removeprefix("failed:") in politeness.OWN_DOING:
+            continue
+        failures = 0 if evidence.finished(line) else failures + 1
+    return BACKOFF_S * 2.0 ** max(0, failures - 2) if failures else 0.0
 
 
 def _idle(run: evidence.Evidence) -> Iterator[str]:

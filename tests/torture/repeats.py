@@ -23,6 +23,7 @@ NOBODY = "no fault"
 
 Why = Literal[
     "aborted by a move",
+    "found late by its own node, and reset",
     "failed and tried again",
     "in flight at a crash, freeze or cut",
     "uncommitted: the store was away, or it was fenced",
@@ -30,6 +31,7 @@ Why = Literal[
     "unexplained",
 ]
 ABORTED: Why = "aborted by a move"
+LATE: Why = "found late by its own node, and reset"
 FAILED: Why = "failed and tried again"
 IN_FLIGHT: Why = "in flight at a crash, freeze or cut"
 UNCOMMITTED: Why = "uncommitted: the store was away, or it was fenced"
@@ -92,13 +94,6 @@ class _Pair:
         return self.line.tenure != self.again.tenure
 
 
-def finished(line: records.CrawlLine) -> bool:
-    """Whether this answer ends a visit, once it is committed."""
-    if line.outcome in {"not_modified", "redirected"}:
-        return True
-    return line.outcome == "fetched" and line.status is not None and line.status < 500 and line.status != 429
-
-
 def all_of(run: evidence.Evidence) -> list[Repeat]:
     """In the origin's order."""
     return [_judged(run, pair) for pair in _pairs(run)]
@@ -159,8 +154,10 @@ def _explained(run: evidence.Evidence, pair: _Pair) -> tuple[Why, evidence.Fault
     if line is not None and line.outcome.removeprefix("failed:") in politeness.OWN_DOING:
         ended = _nearest(run, pair, lambda fault: fault.kind in AUTHORITY and _touches_node(fault, pair))
         moved = _move_near(run, pair)
+        if not (ended or moved) and _was_late(run, pair):
+            return LATE, _nearest(run, pair)
         return (ABORTED, ended or _nearest(run, pair)) if ended or moved else (UNEXPLAINED, None)
-    if line is not None and not finished(line):
+    if line is not None and not evidence.finished(line):
         fault = _nearest(run, pair, lambda fault: fault.kind == "slow" or pair.before.node in fault.victims)
         return (FAILED, fault) if fault else (UNEXPLAINED, None)
     own = _fault_of_node(run, pair)
@@ -206,6 +203,15 @@ def _strikes_all(fault: evidence.Fault) -> bool:
 
 def _touches_node(fault: evidence.Fault, pair: _Pair) -> bool:
     return _strikes_all(fault) or pair.before.node in fault.victims
+
+
+def _was_late(run: evidence.Evidence, pair: _Pair) -> bool:
+    """The named exception of P1: a node that stood still in mid-step finds it out, and says so."""
+    return any(
+        node == pair.before.node
+        and pair.before.arrived_s - COMMIT_S <= run.boot_s(at_s * 1000) <= pair.ended_s + COMMIT_S
+        for node, at_s in run.late
+    )
 
 
 def _move_near(run: evidence.Evidence, pair: _Pair) -> bool:

@@ -86,7 +86,7 @@ def _promises(verdict: judge.Verdict) -> Iterator[str]:
     says = {
         "P1 gap": f"{gaps.violations} of {gaps.judged:,} gaps shorter than owed; smallest {_ratio(gaps.smallest_ratio)}"
         f" of it, across {gaps.moves:,} changes of node {_ratio(gaps.smallest_move_ratio)}",
-        "fault": f"{len(verdict.not_the_fault)} reasons why this was not the one fault alone",
+        "fault": "; ".join(verdict.not_the_fault) or "it struck alone, and was whole",
         "P2 nothing lost": f"{pages.lost} of {pages.wanted:,} pages lost, {len(pages.trespasses)} asked for against "
         f"robots.txt, {len(pages.crooked)} records that do not add up{'' if verdict.run.done else '; THE CRAWL DID NOT END'}",
         "P3 bounded repeats": f"{verdict.repeats_by_why.get(repeats.UNEXPLAINED, 0)} of {again:,} repeats unexplained, "
@@ -133,6 +133,8 @@ def _gaps(verdict: judge.Verdict) -> Iterator[str]:
         yield f"  {name:>12}  {count:8,}  {'#' * round(40 * count / largest)}"
     if gaps.forgotten:
         yield f"  {gaps.forgotten} were owed the shorter delay of a record that its store had lost"
+    if gaps.short_rests:
+        yield f"  {gaps.short_rests} within one node were shorter from the end of the fetch before (told, not judged)"
     for one in gaps.worst[:ROWS]:
         yield (
             f"  TOO SHORT  {one.site}: {one.gap_s:.3f} s of {one.owed_s:g} s, {one.first.node} {one.first.url} at "

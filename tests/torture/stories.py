@@ -90,11 +90,11 @@ class Story:
         )
 
     def crawled(self, *, node: str = "n1", tenure: int = 1, but: tuple[str, ...] = ()) -> None:
-        """Every page once, 1.1 delays apart, both sites side by side."""
+        """Every page once, 1.1 delays apart, all sites side by side."""
         for site in self.web.sites:
             urls = [page.url for page in site.pages if page.kind is not small_web.Kind.PRIVATE and page.url not in but]
             for i, url in enumerate(urls):
-                self.asks(1 + i * 1.1 * self.delay_s, url, node, tenure=tenure)
+                self.asks(1 + i * 1.1 * self.web.delay_s(site, self.delay_s), url, node, tenure=tenure)
         self.in_order()
 
     def last_s(self, site: str) -> float:

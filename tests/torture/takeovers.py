@@ -88,7 +88,7 @@ def all_of(run: evidence.Evidence) -> list[Takeover]:
 
 def ends_lease(run: evidence.Run, fault: evidence.Fault) -> bool:
     """Whether nothing that a live victim does can keep its lease: etcd hears no keep-alive for longer than the TTL."""
-    if _everybody(run, fault):
+    if _everybody(fault):
         return False  # nobody is left to propose the view
     silent_s = fault.lasts_s
     frozen = re.search(r"frozen ([0-9.]+) s later", fault.detail)  # cut-web-frozen
@@ -110,8 +110,8 @@ def must_lose(run: evidence.Run, fault: evidence.Fault) -> bool:
     return fault.kind == "silent" and ends_lease(run, fault)
 
 
-def _everybody(run: evidence.Run, fault: evidence.Fault) -> bool:
-    return fault.name.startswith("all-nodes-") or (bool(run.nodes) and set(run.nodes) <= set(fault.victims))
+def _everybody(fault: evidence.Fault) -> bool:
+    return fault.name.startswith("all-nodes-")
 
 
 def bound_s(run: evidence.Run, kind: evidence.Kind, *, delay_s: float, in_flight_s: float = 0.0) -> float:
@@ -194,7 +194,7 @@ def _lost(
     late = ""
     if asked_s is None or asked_s > bound:
         moved_in_time = move is not None and run.boot_s(move.time_ms) <= ends_s
-        if (moved_in_time and move is not None and not move.pending) or not run.left(site, fault.at_s, ends_s):
+        if (moved_in_time and move is not None and move.pending == 0) or not run.open(site, fault.at_s, ends_s):
             return None
         if ends_s > run.run.ended_s:
             return None
@@ -305,7 +305,7 @@ def _bound(
     delay_s = max(run.run.delay_s, (move.delay_ms or 0) / 1000 if move else run.owed_s.get(site, 0.0))
     in_flight_s = _in_flight_s(run, fault, struck_s)
     bound = bound_s(run.run, fault.kind, delay_s=delay_s, in_flight_s=in_flight_s)
-    if _everybody(run.run, fault):
+    if _everybody(fault):
         bound += fault.lasts_s + STARTS_S
     counted_from: From = "fault"
     late = asked_s is None or asked_s > bound

@@ -31,7 +31,8 @@ def reached(graph: small_web.Web, *, without: tuple[str, str] | None = None) -> 
 @pytest.mark.parametrize(("sites", "pages", "seed"), SHAPES)
 def test_it_has_so_many_pages_and_all_can_be_reached(sites, pages, seed):
     graph = forest.grow(sites, pages, seed)
-    assert [len(site.pages) for site in graph.sites] == [pages] * sites
+    for site in graph.sites:
+        assert len(site.pages) == min(pages, max(2, round(pages / (site.crawl_delay_s or 1))))
     assert reached(graph) == set(graph.expected())
     assert forest.grow(sites, pages, seed) == graph
     assert pages == 1 or forest.grow(sites, pages, seed + 1) != graph
@@ -47,6 +48,21 @@ def test_every_page_has_one_link_that_its_discovery_hangs_on(sites, pages, seed)
             linked[link].append(page.url)
     for url in graph.expected().keys() - set(graph.seeds()):
         assert any(url not in reached(graph, without=(one, url)) for one in linked[url]), url
+
+
+def test_slow_sites_ask_for_more_than_the_delay_of_the_run_and_end_with_the_others():
+    graph = forest.grow(40, 60, 7)
+    slow = [site for site in graph.sites if site.robots is small_web.Robots.SLOW]
+    assert sorted(site.crawl_delay_s for site in slow) == [2.0] * 4 + [3.0] * 2
+    for site in slow:
+        assert f"Crawl-delay: {site.crawl_delay_s:g}\n" in small_web.robots_text(site)
+        assert graph.delay_s(site, 1.0) == site.crawl_delay_s
+        assert len(site.pages) * site.crawl_delay_s == 60
+
+
+def test_another_seed_gives_other_names():
+    names = [{site.name for site in forest.grow(5, 5, seed).sites} for seed in (1, 2)]
+    assert not names[0] & names[1]
 
 
 def test_some_of_everything():
@@ -92,6 +108,11 @@ def test_the_web_process_serves_it_and_slows_down_when_told(tmp_path):
         assert took_s() >= web.SLOWED_S
         os.kill(pid, signal.SIGUSR2)
         assert took_s() < 1
+        link = http.client.HTTPConnection(*server.address.split(":"), timeout=10)
+        link.request("GET", "/x", headers={"Host": "nobody.example", "User-Agent": "Test/1.0 (+x/n1)"})
+        assert link.getresponse().status == 404
+        link.close()
     lines = (tmp_path / web.LOG).read_text().splitlines()
-    assert len(lines) == 3
+    assert len(lines) == 4
     assert '"node": "n1"' in lines[0]
+    assert '"site": "", "url": "http://nobody.example/x", "status": 404' in lines[3]

@@ -1,12 +1,14 @@
 """The judge of a torture run: each kind of violation is found, and what is explained is explained rightly."""
 
+import argparse
+import dataclasses
 import json
 
 import msgspec
 import pytest
 
 from coordinator import small_web
-from tests.torture import forest, judge, repeats, report, stories
+from tests.torture import faults_alone, forest, judge, repeats, report, stories, takeovers
 
 
 @pytest.fixture
@@ -88,7 +90,12 @@ def test_a_slow_site_whose_record_was_lost_is_owed_the_minimum(story):
     story.asks(1, slow.pages[0].url)
     story.asks(1.6, f"http://{slow.name}/robots.txt", tenure=2)
     assert judged(story).gaps.violations == 1
+    story.fault(1.2, "store", name="store-slow")
+    assert judged(story).gaps.violations == 1, "that forgets nothing"
     story.fault(1.2, "store", name="store-killed")
+    story.run["store"] = "cluster"
+    assert judged(story).gaps.violations == 1, "strict"
+    story.run["store"] = "single"
     verdict = judged(story)
     assert (verdict.gaps.violations, verdict.gaps.forgotten) == (0, 1)
     story.crawl[-1] = msgspec.structs.replace(story.crawl[-1], delay_ms=1000)
@@ -101,7 +108,7 @@ def test_a_slow_site_whose_record_was_lost_is_owed_the_minimum(story):
 def test_a_page_that_nobody_asked_for_is_lost(story):
     story.crawled(but=(story.pages[2],))
     verdict = judged(story)
-    assert verdict.broken == {"P2 nothing lost": 1}
+    assert verdict.broken == {"P2 nothing lost": 1, "liveness": 1}
     assert verdict.pages.missing == (story.pages[2],)
     assert story.pages[2] in report.text(verdict)
 
@@ -110,17 +117,24 @@ def test_a_page_that_its_record_accounts_for_is_not_lost(story):
     story.crawled(but=(story.pages[2],))
     story.run["records"] = {story.one.name: {"pending": 0, "later": 0, "set_aside": {"unanswered": 1}}}
     assert judged(story).held
+    story.ends_s = 20
     story.run["records"] = {story.one.name: {"pending": 1, "later": 0, "set_aside": {}}}
-    assert judged(story).held
+    assert judged(story).pages.unaccounted == ()
+    story.run["done"] = False
+    assert judged(story).pages.crooked == (), "it was still at it"
+    story.run["done"] = True
+    assert judged(story).broken == {"P2 nothing lost": 1}
+    assert "still queued after the end" in judged(story).pages.crooked[0]
     story.run["records"] = {story.other.name: {"pending": 1, "later": 0, "set_aside": {}}}
     verdict = judged(story)
-    assert verdict.broken == {"P2 nothing lost": 1}
+    assert verdict.broken == {"P2 nothing lost": 2}
     assert verdict.pages.unaccounted == (story.one.name,)
 
 
 def test_a_page_without_a_whole_answer_is_lost_unless_the_record_has_it(story):
+    story.ends_s = 20
     story.crawled(but=(story.pages[2],))
-    story.asks(50, story.pages[2], outcome="failed:timeout")
+    story.asks(15, story.pages[2], outcome="failed:timeout")
     assert judged(story).pages.unanswered == (story.pages[2],)
     assert judged(story).held, "no record was read"
     story.run["records"] = {}
@@ -130,7 +144,8 @@ def test_a_page_without_a_whole_answer_is_lost_unless_the_record_has_it(story):
 
 
 def test_private_pages_must_be_in_the_record_and_nowhere_else(story):
-    story.web = forest.grow(8, 8, stories.SEED)
+    story.web = forest.grow(8, 16, stories.SEED)
+    story.ends_s = 100
     site = story.web.sites[7]
     private = next(page.url for page in site.pages if page.kind is small_web.Kind.PRIVATE)
     story.crawled()
@@ -141,10 +156,28 @@ def test_private_pages_must_be_in_the_record_and_nowhere_else(story):
         for one in story.web.sites
     }
     assert judged(story).held
+    assert "refused by robots.txt" not in report.text(judged(story))
+    story.run["records"][site.name]["set_aside"]["robots"] += 1
+    assert "2 refused by robots.txt, not 1" in report.text(judged(story))
+    story.run["records"][site.name] = {"set_aside": {"robots": 1}, "seen": len(site.pages) + 1}
+    assert f"{len(site.pages) + 1} seen, but {len(site.pages) - 1} answered" in report.text(judged(story))
+    story.run["records"][site.name]["seen"] -= 1
+    assert judged(story).held
     story.asks(60, private)
     verdict = judged(story)
     assert verdict.broken == {"P2 nothing lost": 1}
     assert verdict.pages.trespasses == (private,)
+
+
+def test_a_host_that_nobody_linked_is_a_trespass(story):
+    story.crawled()
+    story.asks(20, "http://nobody.example/robots.txt", status=404)
+    story.requests[-1]["site"] = ""
+    story.asks(20.1, "http://nobody.example/robots.txt", status=404, outcome=None)
+    story.requests[-1]["site"] = ""
+    verdict = judged(story)
+    assert verdict.pages.trespasses == ("http://nobody.example/robots.txt",)
+    assert verdict.broken == {"P2 nothing lost": 1}, "and no gap of it is judged"
 
 
 def test_a_crawl_that_did_not_end_does_not_hold(story):
@@ -191,7 +224,52 @@ def test_robots_txt_may_be_asked_for_again(story):
 def test_what_the_crawl_line_says_of_the_request_before(story, outcome, status, why):
     story.asks(1, story.pages[0], outcome=outcome, status=status)
     story.asks(20, story.pages[0], "n2", tenure=2)
+    assert again(story).why == repeats.UNEXPLAINED, "nothing was the matter"
+    if why == repeats.ABORTED:
+        story.moves(1.5, story.one.name, "n1", "n2", epoch=2)
+    else:
+        story.fault(0.5, "none", "n1", name="cut-web", lasts_s=1)
     assert again(story).why == why
+
+
+@pytest.mark.parametrize("kind", ["etcd", "silent", "killed_lease", "planned", "clock"])
+def test_lost_authority_explains_what_was_aborted(story, kind):
+    story.asks(1, story.pages[0], outcome="failed:aborted")
+    story.fault(0.5, kind, "n3", lasts_s=1)
+    story.asks(20, story.pages[0], "n2", tenure=2)
+    assert again(story).why == repeats.UNEXPLAINED, "another node's"
+    story.fault(0.5, kind, *(() if kind == "etcd" else ("n1",)), lasts_s=1)
+    assert again(story).why == repeats.ABORTED
+
+
+def test_a_contact_that_its_node_found_late_is_told_apart(story):
+    story.asks(1, story.pages[0], outcome="failed:guard")
+    story.asks(20, story.pages[0], tenure=2)
+    told = story.told()
+    (found,) = repeats.all_of(dataclasses.replace(told, late=[("n1", stories.WALL_S + stories.START_S + 1.4)]))
+    assert found.why == repeats.LATE
+    (found,) = repeats.all_of(dataclasses.replace(told, late=[("n2", stories.WALL_S + stories.START_S + 1.4)]))
+    assert found.why == repeats.UNEXPLAINED
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("freeze-long", repeats.IN_FLIGHT), ("swizzled", repeats.IN_FLIGHT), ("cut-both", repeats.UNEXPLAINED)],
+)
+def test_a_request_without_a_line_needs_a_process_that_could_not_write_it(story, name, why):
+    story.asks(1, story.pages[0], outcome=None)
+    story.fault(0.5, "silent", "n1", name=name, lasts_s=5)
+    story.asks(20, story.pages[0], "n2", tenure=2)
+    assert again(story).why == why
+
+
+def test_a_commit_is_on_the_way_for_longer_only_where_a_store_was_broken(story):
+    story.asks(1, story.pages[0])
+    story.fault(4, "crash", "n1")
+    story.asks(20, story.pages[0], "n2", tenure=2)
+    assert again(story).why == repeats.UNEXPLAINED
+    story.fault(0.5, "store", name="store-frozen", lasts_s=3)
+    assert again(story).why in {repeats.IN_FLIGHT, repeats.FORGOT}
 
 
 @pytest.mark.parametrize(
@@ -425,6 +503,105 @@ def test_moves_that_are_not_of_the_fault_do_not_count(story, change):
     assert found.moved == 0
 
 
+def alone(
+    story: stories.Story,
+    kind: str,
+    *,
+    name: str,
+    asked_s: float | None,
+    moves_s: float | None = None,
+    lasts_s: float = 0,
+) -> takeovers.Takeover:
+    """A site that n1 had begun and left half done when it was struck at 10 s."""
+    for i, url in enumerate(story.pages[:2]):
+        story.asks(7 + i, url, "n1")
+    story.fault(10, kind, "n1", name=name, lasts_s=lasts_s)
+    if moves_s is not None:
+        story.moves(moves_s, story.one.name, "n1", "n2", epoch=2)
+    if asked_s is not None:
+        story.asks(asked_s, story.pages[2], "n2", tenure=2)
+    (found,) = judged(story, single=True).takeovers
+    return found
+
+
+def test_a_site_that_nobody_ever_took_is_over(story):
+    found = alone(story, "crash", name="kill", asked_s=None)
+    assert (found.moved, found.judged, found.over) == (0, 1, 1)
+    assert found.worst.late == "no move in time"
+    verdict = judged(story, single=True)
+    assert verdict.broken["P5 takeover time"] == 1
+    assert "claimed after - s, asked after - s of 7.75 s: no move in time" in report.text(verdict)
+
+
+def test_a_site_that_was_taken_later_than_any_window_is_over(story):
+    assert alone(story, "crash", name="kill", moves_s=200, asked_s=201).over == 1
+
+
+def test_a_claim_without_a_request_is_over(story):
+    found = alone(story, "crash", name="kill", moves_s=15, asked_s=None)
+    assert (found.over, found.worst.late) == (1, "nobody asked in time")
+
+
+def test_a_page_in_flight_at_the_strike_is_something_to_ask(story):
+    for i, url in enumerate(story.pages[2:]):
+        story.asks(3 + i, url, "n1")
+    del story.crawl[-1]
+    assert alone(story, "crash", name="kill", asked_s=None).over == 1
+
+
+def test_the_victim_itself_as_a_new_incarnation_may_go_on(story):
+    story.asks(16, story.pages[2], "n1", tenure=2)
+    found = alone(story, "crash", name="kill-and-restart-at-once", asked_s=None)
+    assert (found.judged, found.over, found.last_s) == (1, 0, pytest.approx(6))
+
+
+@pytest.mark.parametrize(("lasts_s", "over"), [(2.0, 0), (20.0, 1)])
+def test_a_live_victim_rightly_keeps_its_sites_for_a_while(story, lasts_s, over):
+    found = alone(story, "silent", name="cut-etcd", asked_s=None, lasts_s=lasts_s)
+    assert (found.judged, found.over) == (over, over)
+
+
+def test_a_site_with_nothing_left_to_ask_is_counted_apart(story):
+    for i, url in enumerate(story.pages[2:]):
+        story.asks(3 + i, url, "n1")
+    story.in_order()
+    found = alone(story, "crash", name="kill", asked_s=None)
+    assert (found.judged, found.idle, found.over) == (0, 1, 0)
+    text = report.text(judged(story, single=True))
+    assert "none    P5 takeover time    none to judge, 1 more sites had nothing left to ask" in text
+    assert "none to judge" in report.combine([("kill", judged(story, single=True))])
+
+
+@pytest.mark.parametrize("name", ["freeze-long", "cut-etcd", "cut-etcd-out-only", "cut-both", "keepalives-lost"])
+def test_where_the_lease_must_end_the_view_is_no_excuse(story, name):
+    story.view(40, 2)
+    assert alone(story, "silent", name=name, moves_s=45, asked_s=46, lasts_s=50).over == 1
+
+
+@pytest.mark.parametrize(("view_s", "over"), [(17.9, 0), (18.1, 1)])
+def test_a_node_that_confirms_nothing_keeps_its_lease_for_one_view_lease_more(story, view_s, over):
+    story.view(view_s, 2)
+    assert alone(story, "silent", name="confirms-lost", moves_s=23.5, asked_s=24.6, lasts_s=30).over == over
+
+
+# --- the fault itself ------------------------------------------------------------------------------------------------
+
+
+def test_a_single_run_needs_its_one_fault_whole(story):
+    story.crawled()
+    assert judged(story, single=True).broken == {"fault": 1}
+    assert "NOT THE FAULT: 0 faults struck, not one" in report.text(judged(story, single=True))
+    story.fault(10, "none", name="etcd-compacted")
+    assert judged(story, single=True).held
+    story.faults[0]["trouble"] = "etcd was not compacted"
+    assert judged(story, single=True).broken == {"fault": 1}
+    assert judged(story).held
+    assert "etcd-compacted at 10 s was not whole: etcd was not compacted" in report.text(judged(story))
+    story.faults[0]["trouble"] = ""
+    story.run["skipped"] = ["kill: no node is free"]
+    assert judged(story, single=True).broken == {"fault": 1}
+
+
 # --- recovery and memory ---------------------------------------------------------------------------------------------
 
 
@@ -473,12 +650,40 @@ def test_memory_that_grows_is_found_in_the_longest_life_of_a_process(story):
     assert verdict.broken == {"memory": 2}, "a store grows with what is found"
 
 
+def test_a_site_that_falls_silent_with_pages_to_ask_is_found(story):
+    story.crawled(but=(story.pages[3],))
+    story.run["calm_s"] = stories.START_S + 10
+    story.asks(40, story.pages[3])
+    assert judged(story).held
+    del story.requests[-1], story.crawl[-1]
+    story.asks(50, story.pages[3])
+    verdict = judged(story)
+    assert verdict.broken == {"liveness": 1}
+    assert f"SILENT  {story.one.name} for 40.0 s of 31.0 s from 10.0 s on, with 1 pages" in report.text(verdict)
+    story.asks(12, f"http://{story.one.name}/p/9999.html", outcome="failed:timeout")
+    story.requests.pop()
+    assert not judged(story).quiet, "it backs off"
+
+
+def test_memory_that_grows_in_every_life_is_found_by_its_slope(story):
+    story.crawled()
+    for life in range(3):
+        for i in range(40):
+            story.sample(life * 200 + i * 5, "n1", 80 + i * 5 / 60 * 1.5, pid=life)
+            story.sample(life * 200 + i * 5, "n2", 80 + i * 5 / 60 * 0.5, pid=life)
+    found = {one.process: one for one in judged(story).memory}
+    assert (found["n1"].flat, found["n1"].mb_a_minute) == (False, pytest.approx(1.5))
+    assert (found["n2"].flat, found["n2"].mb_a_minute) == (True, pytest.approx(0.5))
+    assert "1 of 2 nodes grew" in report.text(judged(story))
+
+
 def test_a_short_life_says_nothing_of_memory(story):
     story.crawled()
     for i in range(5):
         story.sample(i * 5, "n1", 80 + 30 * i)
     assert judged(story).memory[0].flat is None
     assert judged(story).held
+    assert "none    memory              not judged (1 of 1 too short)" in report.text(judged(story))
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
@@ -497,3 +702,20 @@ def test_the_table_of_faults_adds_runs_up_and_puts_the_broken_first(story):
     assert (kill["runs"], kill["sites moved"], kill["worst s"], kill["bound s"]) == ("2", "2", "6.50", "7.75")
     assert kill["violations"] == "none"
     assert "P2 nothing lost 1" in rows[2][-1]
+
+
+def test_a_run_that_did_not_finish_makes_the_series_fail(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(faults_alone, "_spawn", lambda *_: 0)
+    options = argparse.Namespace(store="single", faults="kill", runs=2, out=tmp_path / "out", at_once=1)
+    assert faults_alone.run_all(options) == faults_alone.NO
+    assert "did not finish 2" in (tmp_path / "out" / "faults.md").read_text()
+
+
+def test_a_run_that_left_nothing_stands_in_the_table(story):
+    taken(story, "crash", asked_s=6.5)
+    table = report.combine([("kill", judged(story, single=True))], unfinished=["kill", "term"])
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line[:1] == "|"]
+    found = {row[0]: row for row in rows[2:]}
+    assert "did not finish 1" in found["kill"][-1]
+    assert found["kill"][1] == "2"
+    assert found["term"][-1] == "did not finish 1"

@@ -30,6 +30,9 @@ class Node:
             self.arena.did.append(f"start {self.name}")
             self.running, self.frozen = True, False
 
+    def ready(self) -> bool:
+        return self.running and not self.frozen
+
     def kill(self) -> None:
         self.arena.did.append(f"kill {self.name}")
         self.running = self.frozen = False
@@ -293,6 +296,7 @@ class Draining:
 
     def __init__(self) -> None:
         self.starts = 0
+        self._unready = 0
         self._looks_left = 0
         self._told = False
 
@@ -304,8 +308,14 @@ class Draining:
     def start(self) -> None:
         self.starts += 1
         self._looks_left, self._told = 20, False
+        self._unready = 3
+
+    def ready(self) -> bool:
+        self._unready -= 1
+        return self._unready < 0
 
     def term(self) -> None:
+        assert self._unready < 0, "it handles no signal yet"
         assert not self._told, "told to end a second time"
         self._told = True
 
@@ -333,6 +343,7 @@ def test_a_draining_spare_is_left_to_drain(ran: bool) -> None:
         time.sleep(0.001)
     wound.heal()
     assert spare.running == ran
+    assert wound.trouble == []
 
 
 def test_an_error_of_what_goes_on_beside_is_the_heals_once() -> None:
@@ -348,6 +359,31 @@ def test_an_error_of_what_goes_on_beside_is_the_heals_once() -> None:
         wound.heal()
     wound.heal()
     assert arena.state() == before
+    (booked,) = wound.trouble
+    assert "has no replica" in booked
+
+
+def test_a_compaction_that_does_not_come_about_is_trouble() -> None:
+    arena = Arena("single")
+    arena.etcd.compact = lambda: 0  # type: ignore[method-assign]
+    wound = nemesis.FAULTS["etcd-compacted"].inflict(arena, random.Random(1))
+    deadline = time.monotonic() + 8
+    while not wound.trouble:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    wound.heal()
+    assert set(wound.trouble) == {"etcd was not compacted"}
+
+
+def test_a_spare_that_never_becomes_ready_is_killed_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_faults, "READY_S", 0.05)
+    arena = Arena("single")
+    monkeypatch.setattr(Node, "ready", lambda _: False)
+    wound = nemesis.FAULTS["joins-and-drains"].inflict(arena, random.Random(1))
+    struck(arena)
+    wound.heal()
+    assert not arena.nodes["s1"].running
+    assert "did not become ready" in wound.trouble[0]
 
 
 def test_a_freeze_keeps_its_own_time() -> None:

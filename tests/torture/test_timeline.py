@@ -39,7 +39,9 @@ def test_it_names_sites_owners_faults_and_minutes(story, tmp_path):
     story.asks(9.5, story.pages[0], "n2", tenure=2)
     root = ET.fromstring(timeline.draw(story.write(tmp_path)))
     said = texts(root)
-    assert {"t000", "t001", "n1", "n2", "redis", "kill", "store-killed & <restarted>", "minutes", "0:05"} <= set(said)
+    assert {"t000s4", "t001s4", "n1", "n2", "redis", "kill", "store-killed & <restarted>", "minutes", "0:05"} <= set(
+        said
+    )
     assert sum("2 sites" in one for one in said) == 1
     assert any(
         one.startswith("kill n1 at 3.0 s, for 4.0 s")
@@ -107,7 +109,7 @@ def test_three_quarters_of_an_hour_stay_small_and_within_the_page():
 
 def test_a_run_without_moves_or_faults_can_be_drawn(story):
     story.crawled()
-    assert "t001" in texts(drawn(story.told()))
+    assert "t001s4" in texts(drawn(story.told()))
 
 
 def test_a_run_without_requests_can_be_drawn(story):
