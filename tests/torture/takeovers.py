@@ -16,7 +16,7 @@ from tests.torture import evidence
 
 CUT_S = 5.0  # a request in flight is cut after this long
 LONGEST_S = 60.0  # no request takes longer (limits.total_s)
-DEATH_S, PLANNED_S, SILENT_S = 2.0, 1.0, 1.0  # what P5 adds to the waits of its rules
+DEATH_S, PLANNED_S, JOINED_S, SILENT_S = 2.0, 1.0, 2.0, 1.0  # what P5 adds to the waits of its rules
 LAPSE_S = 1.5  # etcd looks for ended leases twice a second; the view without it is proposed at once
 STARTS_S = 10.0  # until all work again, where nobody was left to take over
 KILLED_S = 0.5  # later than this after its death no request of a process arrives
@@ -190,6 +190,14 @@ def _lost(
     asked_at_s = _asked_anew_s(run, fault, site, victim, struck_s)
     asked_s = None if asked_at_s is None else asked_at_s - struck_s
     bound, counted_from = _bound(run, fault, move, site=site, view_s=view_s, struck_s=struck_s, asked_s=asked_s)
+    # It may move on, before its next owner was due to ask or had claimed it, to one that has joined: a move with a
+    # bound of its own.
+    first = moves.index(move) + (move.cause == "lease_lost") if move is not None else len(moves)
+    for again in moves[first:]:
+        view_again_s = views[again.epoch] - struck_s
+        if view_again_s > bound or (asked_s is not None and view_again_s > asked_s):
+            break
+        bound = max(bound, view_again_s + max(run.run.delay_s, (again.delay_ms or 0) / 1000) + JOINED_S)
     ends_s = struck_s + bound
     late = ""
     if asked_s is None or asked_s > bound:

@@ -542,6 +542,16 @@ def test_a_claim_without_a_request_is_over(story):
     assert (found.over, found.worst.late) == (1, "nobody asked in time")
 
 
+@pytest.mark.parametrize(("asked_s", "over"), [(18.9, 0), (19.1, 1)])
+def test_a_site_that_moves_on_before_it_was_due_counts_from_the_join_that_took_it(story, asked_s, over):
+    """Claimed at 15 s by one that had not yet waited its delay at 16 s, when a view gave it to one that had joined."""
+    story.view(16, 3)
+    story.moves(16.5, story.one.name, "n2", "n3", epoch=3, cause="joined")
+    story.asks(asked_s, story.pages[2], "n3", tenure=3)
+    found = alone(story, "crash", name="kill", moves_s=15, asked_s=None)
+    assert (found.over, found.bound_s) == (over, pytest.approx(9))
+
+
 def test_a_page_in_flight_at_the_strike_is_something_to_ask(story):
     for i, url in enumerate(story.pages[2:]):
         story.asks(3 + i, url, "n1")
