@@ -18,7 +18,7 @@ from tests.node import test_http_corpus as corpus
 pytestmark = pytest.mark.cluster
 
 DELAY_S = 0.3
-WITHIN_S = 90.0
+WITHIN_S = 240.0
 MEMORY_MB_MAX = 600
 BYSTANDERS = 12
 PAGES = 6  # of a bystander

@@ -77,7 +77,7 @@ async def test_many_sites_on_all_masters_are_served_together(
 
 
 async def test_calls_share_a_bounded_number_of_connections(redis_cluster: clusters.Cluster, cluster: str) -> None:
-    desk = await frontier.Frontier.open(redis_cluster.url, cluster)
+    desk = await frontier.Frontier.open(redis_cluster.url, cluster, call_s=20.0)
 
     async def clients() -> list[int]:
         told = [await redis_cluster.ask(one, "INFO", "clients") for one in redis_cluster.servers]

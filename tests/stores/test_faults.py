@@ -135,9 +135,11 @@ async def test_a_bug_of_ours_is_not_taken_for_an_outage(desk: frontier.Frontier)
         await desk._trip([("ZCARD",)])
 
 
-async def test_more_callers_than_connections_wait_their_turn(desk: frontier.Frontier) -> None:
+async def test_more_callers_than_connections_wait_their_turn(store: str, cluster: str) -> None:
+    desk = await frontier.Frontier.open(store, cluster, call_s=20.0)
     await asyncio.gather(*(shapes.offered(desk, shapes.offer(number)) for number in range(200)))
     assert (await shapes.claimed(desk)).pending == 200
+    await desk.close()
 
 
 class Cutter:
