@@ -322,6 +322,14 @@ def test_a_strict_store_forgets_nothing_that_it_has_answered(story, *, moved, wh
     assert again(story).why == why
 
 
+def test_a_line_of_a_stepped_clock_is_not_given_to_a_later_request(story):
+    """Cut short with a clock that was wrong, asked again two seconds later with one that was right."""
+    story.fault(0, "clock", "n1", lasts_s=3)
+    story.asks(2, story.pages[0], outcome="failed:aborted", skew_ms=30_000)
+    story.asks(4, story.pages[0])
+    assert again(story).why == repeats.ABORTED
+
+
 def test_a_request_that_was_never_logged_is_not_given_the_line_of_its_repeat(story):
     story.asks(1, story.pages[0], outcome=None)
     story.fault(1.5, "crash", "n1")
