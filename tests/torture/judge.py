@@ -4,9 +4,8 @@ P1 and P2 rest on the origin's log alone. Nothing here knows how the nodes decid
 """
 
 import itertools
-import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -14,24 +13,18 @@ import msgspec
 from coordinator import origin_log, small_web
 from node import politeness
 from shared import audit, records
-from tests.torture import evidence, repeats, takeovers
+from tests.torture import evidence, memory, repeats, takeovers
 
 NEAR_S = 30.0  # faults so long before a violation are told with it
 LISTED_MAX = 50  # of each kind; beyond it they are only counted
 EDGES = (1.0, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0, 5.0, 20.0)
 ORIGIN_ERROR_MS = 100  # of the origin's stamps, where they stand in for those of a node whose clock was stepped
-FLAT_SHARE, FLAT_MB = 0.10, 8.0
-SAMPLES_MIN = 12  # a shorter series says nothing
-UNWATCHED_S = 20.0  # without a sample: the process was gone meanwhile
 SETTLE_S = 15.0  # after the last fault, before every node has to work again
 SPARES = ("twin", "s")  # nodes that come and go
 FORGETFUL = frozenset({"store-killed", "store-failed-over", "store-failed-over-lagging"})
 END_ERROR_S = 0.01  # of a fetch's end, by its own line
 BACKOFF_S = 60.0  # politeness.backoff_min_s, doubled from the third failure in a row
 QUIET_S = 30.0  # once all is calm no site with something to ask is silent for longer, beside its delay
-LIFE_S, LIVES_S = 180.0, 300.0  # a life to be judged by its slope, and all of a process's lives together
-BEGINS_S = 60.0  # of a life, in which it may grow
-SLOPE_MB = 1.0  # a minute
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,30 +101,6 @@ class Pages(msgspec.Struct, frozen=True, kw_only=True):
     """Sites whose record does not add up with what was asked for and refused, and how."""
 
 
-class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """One process: its longest life's second quarter against the last, and the slope of all that lasted.
-
-    `flat` is None where both were too short.
-    """
-
-    process: str
-    minutes: float
-    early_mb: float
-    late_mb: float
-    flat: bool | None
-    mb_a_minute: float | None = None
-    """Over all lives of three minutes and more; None where they are less than five together."""
-
-    @property
-    def store(self) -> bool:
-        """Grows with what the crawl finds; the web's log of visits does too."""
-        return self.process.startswith(evidence.STORES)
-
-    @property
-    def growth_mb(self) -> float:
-        return self.late_mb - self.early_mb
-
-
 class OwnLogs(msgspec.Struct, frozen=True, kw_only=True):
     """P1 and P4 by the nodes' and the handoff log."""
 
@@ -164,7 +133,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     idle_nodes: tuple[str, ...]
     """Did nothing after the last fault, though others did."""
     quiet: tuple[Quiet, ...]
-    memory: tuple[Memory, ...]
+    memory: tuple[memory.Memory, ...]
     bad_lines: int
 
     @property
@@ -235,7 +204,7 @@ def verdict(run: evidence.Evidence, *, single: bool = False) -> Verdict:
         takeovers=tuple(takeovers.all_of(run)),
         idle_nodes=tuple(_idle(run)),
         quiet=tuple(_quiet(run)),
-        memory=tuple(_memory(run.samples)),
+        memory=tuple(memory.judged(run.samples)),
         bad_lines=run.bad_lines,
     )
 
@@ -473,47 +442,3 @@ def _idle(run: evidence.Evidence) -> Iterator[str]:
     for name in names:
         if name not in busy and (name not in alive or run.run.ended_s < calm_s):
             yield name
-
-
-def _memory(samples: Sequence[evidence.Sample]) -> Iterator[Memory]:
-    series: dict[str, list[list[evidence.Sample]]] = defaultdict(list)
-    for sample in sorted(samples, key=lambda one: one.boot_s):
-        stretches = series[sample.node]
-        if not stretches or _fresh(stretches[-1][-1], sample):
-            stretches.append([])
-        stretches[-1].append(sample)
-    for name in sorted(series):
-        longest = max(series[name], key=len)
-        quarter = len(longest) // 4
-        early = statistics.median(one.rss_mb for one in longest[quarter : 2 * quarter] or longest)
-        late = statistics.median(one.rss_mb for one in longest[-quarter:] if quarter) if quarter else early
-        flat = late - early < max(FLAT_MB, FLAT_SHARE * early) if len(longest) >= SAMPLES_MIN else None
-        slope = _slope(series[name])
-        if slope is not None:
-            flat = flat is not False and slope <= SLOPE_MB
-        minutes = (longest[-1].boot_s - longest[0].boot_s) / 60
-        yield Memory(process=name, minutes=minutes, early_mb=early, late_mb=late, flat=flat, mb_a_minute=slope)
-
-
-def _slope(lives: Sequence[Sequence[evidence.Sample]]) -> float | None:
-    """MB a minute, one line of best fit through all lives that lasted, each from its own level."""
-    over = under = lasted_s = 0.0
-    for life in lives:
-        if life[-1].boot_s - life[0].boot_s < LIFE_S:
-            continue
-        lasted_s += life[-1].boot_s - life[0].boot_s
-        rest = [one for one in life if one.boot_s - life[0].boot_s >= BEGINS_S]
-        mean_s = statistics.fmean(one.boot_s for one in rest)
-        mean_mb = statistics.fmean(one.rss_mb for one in rest)
-        over += sum((one.boot_s - mean_s) * (one.rss_mb - mean_mb) for one in rest)
-        under += sum((one.boot_s - mean_s) ** 2 for one in rest)
-    return over / under * 60 if lasted_s >= LIVES_S and under else None
-
-
-def _fresh(before: evidence.Sample, sample: evidence.Sample) -> bool:
-    """Whether this is another process than before."""
-    if before.pid is not None and sample.pid is not None:
-        return before.pid != sample.pid
-    if before.pages is not None and sample.pages is not None and sample.pages < before.pages:
-        return True
-    return sample.boot_s - before.boot_s > UNWATCHED_S

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from tests.torture import judge, repeats, takeovers
+from tests.torture import judge, memory, repeats, takeovers
 
 ROWS = 12
 SHOWN = 5
@@ -113,7 +113,7 @@ def _promises(verdict: judge.Verdict) -> Iterator[str]:
         yield f"{word:6}  {name:19} {says[name]}"
 
 
-def _memory_says(nodes: Sequence[judge.Memory]) -> str:
+def _memory_says(nodes: Sequence[memory.Memory]) -> str:
     judged = [one for one in nodes if one.flat is not None]
     if not judged:
         return f"not judged ({len(nodes)} of {len(nodes)} too short)"
