@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -203,7 +202,7 @@ class Agent:
             counts=self.counts,
             clock_error_ms=work.clock_error_ms,
             answered=work.answered,
-            store_ms=lambda: round(clock.wall_ms() + work.store_offset_ms),
+            store_ms=lambda: work.store_ms_at(clock.boot_s()),
             persist=work.persist,
             on_request=work.on_request,
         )
@@ -334,7 +333,7 @@ class Agent:
             epoch=session.state.epoch,
             weight=self.settings.node.weight,
             address=session.state.value.address,
-            time_ms=round(time.time() * 1000 + work.store_offset_ms),
+            time_ms=work.store_ms_at(clock.boot_s()),
             state=standing,
             sites=len(work.owned.sites),
             pending=sum(one.record.pending for one in held if one.record),

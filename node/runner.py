@@ -61,7 +61,7 @@ class Runner:
             delay_min_s=settings.politeness.delay_min_s,
         )
         self.due = schedule.Schedule()
-        self.chronicle = chronicle.Chronicle(self.me, store_ms=lambda wall_ms: round(wall_ms + self.store_offset_ms))
+        self.chronicle = chronicle.Chronicle(self.me, store_ms_at=self.store_ms_at)
         self.visits: dict[str, asyncio.Task[None]] = {}
         self.trouble: str | None = None
         """Why the store does not answer; None while it does."""
@@ -72,6 +72,8 @@ class Runner:
         `asyncio.wait_for`, which redis-py writes through, drops one that comes together with its answer."""
         self.tools: turn.Tools | None = None
         self.store_offset_ms = 0.0
+        """From our wall clock to the store's, as last measured."""
+        self._store_at_boot_ms = time.time() * 1000 - clock.boot_s() * 1000
         """Store's TIME less this machine's wall clock."""
         self._round_trip_ms = 0.0
         self.store = store
@@ -404,7 +406,7 @@ class Runner:
 
     def note_epoch(self, view: records.View, epoch: int) -> None:
         """Our proposal became the view."""
-        self.chronicle.agreed(self.owned.placement, view, epoch, wall_ms=time.time() * 1000)
+        self.chronicle.agreed(self.owned.placement, view, epoch, boot_s=clock.boot_s())
         self._work.set()
 
     # -- the store
@@ -442,12 +444,17 @@ class Runner:
 
     async def measure_clock(self) -> None:
         """The store's TIME against ours: what a log needs to compare moments of two machines."""
-        before_ms = time.time() * 1000
+        before_s = clock.boot_s()
         store_ms = await self.store.ping()
-        after_ms = time.time() * 1000
-        self.store_offset_ms = store_ms - (before_ms + after_ms) / 2
-        self._round_trip_ms = after_ms - before_ms
+        after_s, wall_ms = clock.boot_s(), time.time() * 1000
+        self._round_trip_ms = (after_s - before_s) * 1000
+        self._store_at_boot_ms = store_ms - (before_s + after_s) / 2 * 1000
+        self.store_offset_ms = store_ms + self._round_trip_ms / 2 - wall_ms
         self.find_store()
+
+    def store_ms_at(self, boot_s: float) -> int:
+        """The store's TIME at a moment of our boot time; a step of our wall clock changes nothing of it."""
+        return round(self._store_at_boot_ms + boot_s * 1000)
 
     def clock_error_ms(self) -> int:
         """How far this machine's wall clock may be from the store's."""
