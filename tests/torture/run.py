@@ -2,6 +2,7 @@
 
 import json
 import platform
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -120,7 +121,22 @@ def torture(
     seconds: float,
     say: Callable[[str], None],
 ) -> None:
-    """Run it all; what happened lies in the folder afterwards."""
+    """Run it all; what happened lies in the folder afterwards, the stores' own data does not (half a gigabyte)."""
+    try:
+        _tortured(folder, settings, plan, seconds=seconds, say=say)
+    finally:
+        for store in ("etcd", "redis"):
+            shutil.rmtree(folder / store, ignore_errors=True)
+
+
+def _tortured(
+    folder: Path,
+    settings: arena.Settings,
+    plan: Sequence[schedule.Planned],
+    *,
+    seconds: float,
+    say: Callable[[str], None],
+) -> None:
     with arena.built(folder, settings) as hosts:
         ledger = evidence.KnownSites(hosts.graph, minimum_s=settings.delay_s)
         books = Books(folder, hosts, say, ledger)
