@@ -10,11 +10,11 @@ pytestmark = [pytest.mark.cluster, pytest.mark.netns]
 
 # (at, fault, lasts): a crash, a cut, etcd's leader and a store, partly at once; seconds of crawling.
 SINGLE = (
-    (1.0, "kill", 4.0),
-    (9.0, "cut-both", 6.0),
-    (10.0, "etcd-leader-killed", 3.0),
-    (19.0, "store-killed", 2.0),
-    (20.0, "freeze-around-vl", 5.0),
+    (1.0, "kill", 9.0),  # longer than the TTL, VL + G and the delay: its sites are asked by others
+    (12.0, "cut-both", 6.0),
+    (13.0, "etcd-leader-killed", 3.0),
+    (21.0, "store-killed", 2.0),
+    (22.0, "freeze-around-vl", 5.0),
 )
 CLUSTER = (
     (1.0, "store-failed-over-lagging", 8.0),
@@ -22,7 +22,7 @@ CLUSTER = (
     (14.0, "lease-revoked", 4.0),
     (15.0, "cut-etcd-out-only", 5.0),
 )
-PAGES = 26
+PAGES = 32
 SITES = 24
 
 
