@@ -74,7 +74,7 @@ class Runner:
         self.store_offset_ms = 0.0
         """From our wall clock to the store's, as last measured."""
         self._store_at_boot_ms = time.time() * 1000 - clock.boot_s() * 1000
-        """Store's TIME less this machine's wall clock."""
+        """The store's TIME less our boot time; our wall clock's until it has been measured."""
         self._round_trip_ms = 0.0
         self.store = store
         self._fetcher = fetcher

@@ -6,12 +6,13 @@ It starts, breaks and mends what it is told to, and keeps the books of what ende
 import asyncio
 import contextlib
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -29,6 +30,7 @@ FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
 ETCD_PORT = 2379
 STORE_PORT = 6379
 WEB_PORT = 80
+SLOW_S = 1.5  # of the web's slow pages
 LISTEN_PORT = 8700
 LOOK_S = 0.05
 COMMAND_S = 30.0
@@ -164,15 +166,7 @@ class NodeHost:
                 log=place.logs.parent / f"relay-{self.name}.log",
                 environ=nodes.packages(),
             )
-        return nodes.Place(
-            etcd=",".join(here),
-            redis=store,
-            cluster=place.cluster,
-            out=place.out,
-            logs=place.logs,
-            arguments=place.arguments,
-            environ=place.environ,
-        )
+        return replace(place, etcd=",".join(here), redis=store)
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -239,12 +233,9 @@ class Web:
         settings = arena.settings
         self.log = arena.folder / "web" / web.LOG
         self.log.parent.mkdir(parents=True, exist_ok=True)
+        shape = {"sites": settings.sites, "pages": settings.pages, "seed": settings.seed}
         self._child = local.Child(
-            [
-                *(*arena.web_machine.prefix, sys.executable, "-P", "-m", "tests.cluster.web"),
-                *(f"--port={WEB_PORT}", f"--log={self.log}", f"--sites={settings.sites}", f"--pages={settings.pages}"),
-                *("--slow-s=1.5", f"--forest={settings.seed}"),
-            ],
+            [*arena.web_machine.prefix, *web.web_command(self.log, port=WEB_PORT, slow_s=SLOW_S, **shape)],
             log=arena.folder / "web" / "web.log",
             environ=nodes.packages(),
         )
@@ -448,8 +439,6 @@ def built(folder: Path, settings: Settings) -> Iterator[Arena]:
 
 
 def _get(host: str, port: int, path: str) -> bytes:
-    import socket  # noqa: PLC0415 - only here
-
     with socket.create_connection((host, port), timeout=1) as connection:
         connection.sendall(f"GET {path} HTTP/1.0\r\nHost: {host}:{port}\r\n\r\n".encode())
         answer = b""

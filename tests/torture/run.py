@@ -1,5 +1,6 @@
 """One torture run: the crawl goes on while planned faults are inflicted and healed; its files are left for the judge."""
 
+import contextlib
 import json
 import platform
 import shutil
@@ -122,22 +123,10 @@ def torture(
     say: Callable[[str], None],
 ) -> None:
     """Run it all; what happened lies in the folder afterwards, the stores' own data does not (half a gigabyte)."""
-    try:
-        _tortured(folder, settings, plan, seconds=seconds, say=say)
-    finally:
+    with contextlib.ExitStack() as ends:
         for store in ("etcd", "redis"):
-            shutil.rmtree(folder / store, ignore_errors=True)
-
-
-def _tortured(
-    folder: Path,
-    settings: arena.Settings,
-    plan: Sequence[schedule.Planned],
-    *,
-    seconds: float,
-    say: Callable[[str], None],
-) -> None:
-    with arena.built(folder, settings) as hosts:
+            ends.callback(shutil.rmtree, folder / store, ignore_errors=True)
+        hosts = ends.enter_context(arena.built(folder, settings))
         ledger = evidence.KnownSites(hosts.graph, minimum_s=settings.delay_s)
         books = Books(folder, hosts, say, ledger)
         hosts.begin()
