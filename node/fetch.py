@@ -45,6 +45,16 @@ class Answer:
     body_bytes: int
     """As received, before decoding."""
     content_type: str | None
+    request: bytes = b""
+    """Its head as it went out."""
+    head: bytes = b""
+    """Status line and headers of the answer as they came, up to and with the empty line."""
+    raw: bytes = b""
+    """The body with its transfer coding removed and its content coding kept, as far as it was read."""
+    address: str | None = None
+    """Numeric address that was asked."""
+    tls_fault: str | None = None
+    """What was wrong with the certificate, where that did not end the fetch."""
 
 
 class Fetcher:

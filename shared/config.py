@@ -24,7 +24,15 @@ SHORT_ENV = {"ETCD": "etcd", "REDIS": "redis", "CLUSTER": "cluster"}
 WIRE_MIN_S = 2.25  # the guard's check of 0.25 s and TCP_USER_TIMEOUT's 2 s
 OTHER_ENV = ("CRAWLRING_CONFORMANCE",)  # the tests' own, not ours
 HIDDEN = "***"  # stands for a secret wherever one would show
-LISTS = ("sites.private_suffixes", "sites.drop_params", "node.listen_names")  # in a variable: names with commas between
+LISTS = (
+    "sites.private_suffixes",
+    "sites.drop_params",
+    "node.listen_names",
+    "politeness.address_exempt",
+    "scope.allow",
+    "scope.deny",
+    "scope.content_types",
+)  # in a variable: names with commas between
 
 
 # Type checkers learn here that every table is frozen and built by keyword: they do not look at the base.
@@ -84,6 +92,11 @@ class SiteSettings(Section):
     """Private suffixes (github.io) that count as public: each name below them is then a site of its own."""
     drop_params: tuple[str, ...] = ()
     """Query parameters taken off every URL that is queued (utm_source): pages that differ only by them are one."""
+    drop_session_ids: bool = False
+    """Take session ids of known shapes (jsessionid, PHPSESSID, (S(...))) off every URL that is queued; a site may need
+    them."""
+    aliases: dict[str, str] = {}
+    """Host -> the host it is another name of: its URLs are queued, placed and asked for under that name."""
 
 
 class Identity(Section):
@@ -108,6 +121,13 @@ class Politeness(Section):
     """RFC 9309 2.4: robots.txt is not used longer than a day."""
     robots_error_ttl_s: Positive = 3_600.0
     """After an unreachable robots.txt, when to ask again."""
+    robots_forbidden: Literal["allow", "deny"] = "allow"
+    """What a robots.txt answered by 401 or 403 means: RFC 9309 lets all be fetched, some sites mean the opposite."""
+    address_delay_s: Annotated[float, msgspec.Meta(ge=0)] = 0.1
+    """Between two requests of this node to one address, whatever the sites: one machine often hosts hundreds. 0: none.
+    `connect_to` and loopback addresses are exempt."""
+    address_exempt: tuple[str, ...] = ()
+    """Networks (192.0.2.0/24) without that limit: a content delivery network has one address for many machines."""
 
 
 class Limits(Section):
@@ -135,6 +155,31 @@ class Limits(Section):
     """URLs ever accepted for one site."""
     attempts_max: Count = 4
     """Visits of one URL that ended without an answer before it is set aside."""
+    redirects_max: Count = 5
+    """Redirects in a row, each a URL of its own, before the next is set aside as a loop; browsers stop at 20."""
+    alike_max: Count = 200
+    """Pages of one URL pattern that all say the same before the pattern counts as endless: a calendar, a session id."""
+    sitemap_bytes_max: Count = 50 * 1024 * 1024
+    """The protocol's own limit of a sitemap, decompressed."""
+    sitemap_urls_max: Count = 50_000
+    """The protocol's own limit of one sitemap; the rest is dropped."""
+
+
+class Scope(Section):
+    """What may be asked for at all; rules are explained in shared/scope.py."""
+
+    allow: tuple[str, ...] = ()
+    """Only what one of these rules matches; none: everything. `example.com`, `https://example.com/docs/`, `~regex`."""
+    deny: tuple[str, ...] = ()
+    """Never what one of these matches, whatever allows it."""
+    depth_max: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    """Links from a seed."""
+    pages_per_site: Count | None = None
+    """Page visits of one site, recrawls included; what is left then is set aside."""
+    bytes_per_site: Count | None = None
+    """Of bodies, as received."""
+    content_types: tuple[str, ...] = ()
+    """Only bodies of these types are read (text/html, text/*); of others the header alone. None: all."""
 
 
 class Recrawl(Section):
@@ -144,6 +189,25 @@ class Recrawl(Section):
     interval_max_s: Positive = 30 * 86_400.0
     interval_start_s: Positive = 86_400.0
     """Before any second visit."""
+    visits_per_page_day: Positive = 1.0
+    """The recrawl budget: so many visits a day for each page a site has, as far as its delay allows."""
+
+
+class Archive(Section):
+    warc: bool = False
+    """Write WARC 1.1 files to OUT: requests, responses, revisits."""
+    warc_bytes_max: Count = 1_000_000_000
+    """A file is closed beyond it; 1 GB is what archives exchange."""
+    prefix: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_]{0,62}$")] = "crawlring"
+    """File names begin with it; no hyphen, since that parts a name's fields."""
+    operator: str = ""
+    """Who runs the crawl, for warcinfo; empty: what the user agent says."""
+    handler: str = ""
+    """module:function of Python that is given every page."""
+    handler_s: Positive = 30.0
+    """A handler that takes longer has failed."""
+    dedup: bool = True
+    """Content that was fetched before, from whatever site, is told as a duplicate: a WARC revisit, not a second copy."""
 
 
 class Node(Section):
@@ -165,6 +229,9 @@ class Node(Section):
     """Allow private, loopback and link-local addresses."""
     jsonl: bool = True
     """Write pages as JSON Lines to OUT/pages-<node>.jsonl."""
+    tls_faults: Literal["refuse", "record"] = "refuse"
+    """A bad certificate: refuse is no answer, by reason; record fetches all the same and tells the fault with the page
+    (archives want that). http is never tried instead."""
 
 
 class Config(Section):
@@ -185,6 +252,8 @@ class Config(Section):
     politeness: Politeness = Politeness()
     limits: Limits = Limits()
     recrawl: Recrawl = Recrawl()
+    scope: Scope = Scope()
+    archive: Archive = Archive()
     node: Node = Node()
 
     def __repr__(self) -> str:

@@ -271,6 +271,19 @@ class Frontier:
             shards[score >> 40][site] = score
         await self._trip([self._index(shard, sites) for shard, sites in shards.items()])
 
+    # --- content --------------------------------------------------------------------------------------------
+
+    async def content(self, digest: bytes) -> records.ContentRef | None:
+        """Where content of this digest (SHA-1, 20 bytes) was first fetched, as far as is remembered."""
+        (packed,) = await self._trip([("HGET", self._keys.content(digest), digest)])
+        return packing.content(packed)
+
+    async def remember_content(self, digest: bytes, where: records.ContentRef) -> None:
+        """The first to say so stays."""
+        await self._trip([("HSETNX", self._keys.content(digest), digest, packing.packed(where))])
+
+    # --- the index ------------------------------------------------------------------------------------------
+
     async def site_count(self) -> int:
         return sum(await self._trip([("ZCARD", self._keys.index(shard)) for shard in range(keys.INDEX_SHARDS)]))
 

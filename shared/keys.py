@@ -24,6 +24,10 @@ class RedisKeys:
     def later(self, site: str) -> str:
         return f"{self._prefix}{{{site}}}:later"
 
+    def fresh(self, site: str) -> str:
+        """Pages to visit again, by when."""
+        return f"{self._prefix}{{{site}}}:fresh"
+
     def seen(self, site: str) -> str:
         """The stem; a bucket's number follows after a colon."""
         return f"{self._prefix}{{{site}}}:seen"
@@ -44,6 +48,18 @@ class RedisKeys:
     def report(self, node: str) -> str:
         """A node's own figures as JSON, written every second, expiring by itself."""
         return f"{self._prefix}report:{node}"
+
+    def content(self, digest: bytes) -> str:
+        """Where content was first seen: 4,096 hashes by the digest's first 12 bits."""
+        return f"{self._prefix}content:{digest.hex()[:3]}"
+
+    def scopes(self) -> str:
+        """Rules that came with seeds."""
+        return f"{self._prefix}scopes"
+
+    def paused(self) -> str:
+        """Sites that are paused, and `*` for all of them."""
+        return f"{self._prefix}paused"
 
     def handoffs(self) -> str:
         return f"{self._prefix}handoffs"

@@ -15,7 +15,8 @@ import msgspec
 from shared import errors, records, urls
 
 Arguments = tuple[bytes, ...]
-VERDICTS = {"A": "accepted", "K": "known", "F": "full", "D": "damaged"}
+MICRO = 1_000_000  # a price is kept in millionths: the scripts' numbers are whole
+VERDICTS = {"A": "accepted", "K": "known", "C": "changed", "F": "full", "D": "damaged"}
 DAMAGED = b"D"  # said in place of a script that could not say anything
 
 # As much of the canonical form as the node's steps rely on.
@@ -24,6 +25,7 @@ _URL = re.compile(r"https?://[a-z0-9_.:\[\]-]+/[!-~]*")
 _pack = msgspec.msgpack.Encoder().encode
 _page_decoder = msgspec.msgpack.Decoder(records.PageRecord)
 _robots_decoder = msgspec.msgpack.Decoder(records.RobotsRecord)
+_content_decoder = msgspec.msgpack.Decoder(records.ContentRef)
 
 
 def offer(offers: Iterable[records.Offer], *, pages_max: int) -> Arguments:
@@ -33,7 +35,8 @@ def offer(offers: Iterable[records.Offer], *, pages_max: int) -> Arguments:
             str(urls.digest(offer.url)),
             _priority(offer.priority),
             int(offer.again),
-            urls.compact(offer.url, offer.site),
+            _code(offer.url, offer.site, offer.meta),
+            offer.changed_ms,
         )
         for offer in offers
     ]
@@ -50,8 +53,8 @@ def attempt(site: str, node: str, *, tenure: int, url: str) -> Arguments:
 
 
 def commit(site: str, node: str, *, tenure: int, n: int, change: records.Commit) -> Arguments:
-    def code(url: str) -> str:
-        return urls.compact(url, site)
+    def code(url: str, meta: str = "") -> str:
+        return _code(url, site, meta)
 
     document = _pack(
         {
@@ -65,8 +68,16 @@ def commit(site: str, node: str, *, tenure: int, n: int, change: records.Commit)
             "backoff": change.backoff,
             "fetched_ms_ago": -1 if change.fetched_ms_ago is None else max(0, change.fetched_ms_ago),
             "visits": change.visits,
-            "done": [(_priority(url.priority), code(url.url)) for url in change.done],
-            "later": [(_ms(in_s), _priority(priority), code(url)) for url, in_s, priority in change.later],
+            "done": [(_priority(url.priority), code(url.url, url.meta)) for url in change.done],
+            "later": [
+                (_ms(in_s), _priority(priority), code(url, *meta)) for url, in_s, priority, *meta in change.later
+            ],
+            "fresh": [(_ms(in_s), code(url)) for url, in_s in change.fresh],
+            "fresh_gap_ms": _ms(change.fresh_gap_s),
+            "fresh_min_ms": _ms(change.fresh_min_s),
+            "price": round(change.price * MICRO),
+            "bytes": change.bytes,
+            "endless": None if change.endless is None else " ".join(change.endless),
             "pages": [code(url) for url, _ in change.pages],
             "robots": [origin for origin, _ in change.robots],
             "aside": sorted(Counter(reason for _, reason in change.set_aside).items()),
@@ -144,6 +155,10 @@ def _site_record(site: str, answer: Sequence[Any]) -> records.SiteRecord:
         observed_s=number("observed_ms") / 1000,
         answered_ms=now_ms,
         barren=number("barren") > 0,
+        page_records=number("pages_n"),
+        bytes=number("bytes"),
+        price=number("price") / MICRO,
+        endless=tuple(fields.get("endless", "").split()),
     )
 
 
@@ -175,7 +190,9 @@ def _look(site: str, answer: Sequence[Any]) -> dict[str, Any]:
         "backoff": record.backoff,
         "change_rate": records.change_rate(record.checks, record.changes, record.observed_s),
         "pages": record.pages,
-        "page_records": int(fields.get("pages_n", "0")),
+        "page_records": record.page_records,
+        "bytes": record.bytes,
+        "endless": record.endless,
         "set_aside": aside,
     }
 
@@ -190,6 +207,20 @@ def robots(packed: bytes | None) -> records.RobotsRecord | None:
         return None
 
 
+def packed(record: records.Record) -> bytes:
+    return _pack(record)
+
+
+def content(packed: bytes | None) -> records.ContentRef | None:
+    """What does not read is as good as none: the content is kept once more."""
+    if packed is None:
+        return None
+    try:
+        return _content_decoder.decode(packed)
+    except msgspec.DecodeError:
+        return None
+
+
 def _page(packed: bytes) -> records.PageRecord | None:
     # A page record that does not read must not keep its site asleep: the page is fetched as a new one.
     try:
@@ -200,9 +231,21 @@ def _page(packed: bytes) -> records.PageRecord | None:
 
 def _head(site: str, flat: Sequence[Any]) -> tuple[records.QueuedUrl, ...]:
     return tuple(
-        records.QueuedUrl(url=_url(code.decode(), site), priority=priority, page=_page(packed))
+        _queued(code.decode(), site, priority=priority, page=_page(packed))
         for priority, code, packed in zip(flat[::3], flat[1::3], flat[2::3], strict=True)
     )
+
+
+def _queued(code: str, site: str, *, priority: int, page: records.PageRecord | None) -> records.QueuedUrl:
+    short, _, meta = code.partition(" ")
+    records.trail_of(meta)
+    return records.QueuedUrl(url=_url(short, site), priority=priority, page=page, meta=meta)
+
+
+def _code(url: str, site: str, meta: str) -> str:
+    """A URL as it stands in a queue: its short form, and how it was found where that is worth telling."""
+    short = urls.compact(url, site)
+    return f"{short} {meta}" if meta else short
 
 
 def _url(code: str, site: str) -> str:

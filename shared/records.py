@@ -4,8 +4,9 @@ Units end the names of bare numbers. `None` is "not known", never zero.
 """
 
 import math
+import re
 import typing
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -105,6 +106,10 @@ Outcome = Fetched | NotModified | Redirected | Refused | Failed
 # --- the site's durable record in Redis -----------------------------------------------------------------------------
 
 
+Role = Literal["page", "sitemap", "robots"]
+"""What a URL was queued as: a page, a sitemap (read as one whatever its type), a robots.txt that another site uses."""
+
+
 class PageRecord(Record, array_like=True):
     """One page's freshness, packed (msgpack array) into `pages:<bucket>` under the URL's digest."""
 
@@ -121,6 +126,10 @@ class PageRecord(Record, array_like=True):
     status: int = 0
     attempts: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Visits in a row that ended without an answer."""
+    priority: Annotated[int, msgspec.Meta(ge=0, le=9)] = 5
+    depth: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Links from a seed."""
+    role: Role = "page"
 
 
 class RobotsRecord(Record, array_like=True):
@@ -134,6 +143,10 @@ class RobotsRecord(Record, array_like=True):
     expires_ms: int = 0
     good_ms: int = 0
     """When `body` was last confirmed by a 200; 0 = never."""
+    moved_to: str = ""
+    """A robots.txt of another site that this one redirects to: asked for by that site's owner, read from its record."""
+    moved_ms: int = 0
+    """When that was first seen."""
 
 
 class QueuedUrl(Record):
@@ -142,6 +155,64 @@ class QueuedUrl(Record):
     url: str
     priority: int
     page: PageRecord | None = None
+    meta: str = ""
+    """What stands behind the URL in its queue (`trail`); "" for a page of depth 0, and for one that was visited."""
+
+    @property
+    def role(self) -> Role:
+        return self.page.role if self.page and not self.meta else trail_of(self.meta).role
+
+    @property
+    def depth(self) -> int:
+        """Links from a seed."""
+        return self.page.depth if self.page and not self.meta else trail_of(self.meta).depth
+
+    @property
+    def hops(self) -> int:
+        """Redirects since the last page that was none."""
+        return trail_of(self.meta).hops
+
+
+class Trail(NamedTuple):
+    """How a URL was found."""
+
+    role: Role = "page"
+    depth: int = 0
+    hops: int = 0
+
+
+_ROLES: dict[str, Role] = {"": "page", "s": "sitemap", "r": "robots"}
+_LETTERS = {role: letter for letter, role in _ROLES.items()}
+_TRAIL = re.compile(r"([sr]?)([0-9]{0,4})(?:\.([0-9]{1,3}))?")
+
+
+def trail(role: Role = "page", depth: int = 0, hops: int = 0) -> str:
+    """As it stands in a queue, behind the URL and a space: `[s|r][depth][.hops]`; "" where all is as usual."""
+    return f"{_LETTERS[role]}{min(depth, 9999) or ''}{f'.{min(hops, 999)}' if hops else ''}"
+
+
+def trail_of(meta: str) -> Trail:
+    """What `trail` wrote. Raises ValueError."""
+    found = _TRAIL.fullmatch(meta)
+    if found is None:
+        raise ValueError(f"no trail: {meta[:20]!r}")
+    return Trail(_ROLES[found[1]], int(found[2] or 0), int(found[3] or 0))
+
+
+class Later(NamedTuple):
+    """A URL that waits in `later`: a retry, or what a refusal put off."""
+
+    url: str
+    seconds: float
+    priority: int
+    meta: str = ""
+
+
+class ContentRef(Record, array_like=True):
+    """Where content of one digest was first fetched."""
+
+    url: str
+    fetched_ms: int
 
 
 class SiteRecord(Record):
@@ -180,6 +251,14 @@ class SiteRecord(Record):
     """The store's TIME at the answer."""
     barren: bool = False
     """The tenure before this one ended without any commit, and had had the time for one."""
+    page_records: int = 0
+    """Pages visited at least once, and still remembered."""
+    bytes: int = 0
+    """Of all bodies, as received."""
+    price: float = 0.0
+    """The index at which this site's pages are visited again (`node.revisit`); 0 = not known yet."""
+    endless: tuple[str, ...] = ()
+    """Patterns of URLs that were found to have no end (`node.traps`)."""
 
 
 class Committed(Record):
@@ -197,8 +276,19 @@ class Commit(Record):
 
     done: tuple[QueuedUrl, ...] = ()
     """Leave the queue."""
-    later: tuple[tuple[str, float, int], ...] = ()
-    """(url, seconds from now, priority): recrawls and retries."""
+    later: tuple[Later, ...] = ()
+    """Retries, seconds from now."""
+    fresh: tuple[tuple[str, float], ...] = ()
+    """(url, seconds from now): visited again in a recrawl slot, the earliest first."""
+    fresh_gap_s: float = 0.0
+    """Between two recrawl slots; 0 = nothing is visited again."""
+    fresh_min_s: float = 0.0
+    """No page is visited again sooner."""
+    price: float = 0.0
+    bytes: int = 0
+    """Of this visit's body, as received."""
+    endless: tuple[str, ...] | None = None
+    """Replaces the record's; None leaves it."""
     pages: tuple[tuple[str, PageRecord], ...] = ()
     robots: tuple[tuple[str, RobotsRecord], ...] = ()
     due_in_s: float = 0.0
@@ -224,6 +314,10 @@ class Offer(Record):
     priority: int = 5
     again: bool = False
     """Queue it even if it was seen (fetch-now, a page to look at again)."""
+    changed_ms: int = 0
+    """The site says that it changed then: a page looked at before that comes next among recrawls. 0 = not said."""
+    meta: str = ""
+    """See `trail`."""
 
 
 # --- the handoff log ------------------------------------------------------------------------------------------------

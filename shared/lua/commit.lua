@@ -4,7 +4,8 @@
 -- KEYS[1]  the site's hash (see site.lua)
 -- ARGV[1]  msgpack {node, tenure, n, due_in_ms, due_term, delay_ms, delay_term, backoff, fetched_ms_ago (-1 = nothing
 --          was sent), visits, done = {{class, code}}, later = {{in_ms, class, code}}, pages = {code},
---          robots = {origin}, aside = {{reason, how many}}}
+--          robots = {origin}, aside = {{reason, how many}}, fresh = {{in_ms, code}}, fresh_gap_ms, fresh_min_ms, price,
+--          bytes, endless (nil = as it is)}
 -- ARGV[2...]  the packed record of each page, then the packed answer of each origin
 -- Returns  the answer of site.lua with the word APPLIED, REPEATED (this n was applied before: nothing changed) or
 --          FORGOTTEN (the store had lost commits: applied, and the larger due and delay kept); or {'FENCED'}
@@ -71,6 +72,11 @@ if asked.delay_ms >= floor then put('delay_term', asked.delay_term) end
 
 put('backoff', asked.backoff)
 add('pages', asked.visits)
+add('bytes', asked.bytes)
+if asked.price > 0 then put('price', asked.price) end
+if type(asked.endless) == 'string' then put('endless', asked.endless) end
+put('fresh_gap', asked.fresh_gap_ms)
+put('fresh_min', asked.fresh_min_ms)
 if asked.fetched_ms_ago >= 0 then
   put('last_fetch_ms', math.max(number('last_fetch_ms'), now - asked.fetched_ms_ago))
 end
@@ -80,6 +86,9 @@ for _, url in ipairs(asked.done) do
 end
 for _, entry in ipairs(asked.later) do
   redis.call('ZADD', stem .. 'later', text(now + entry[1]), entry[2] .. ':' .. entry[3])
+end
+for _, entry in ipairs(asked.fresh) do
+  redis.call('ZADD', stem .. 'fresh', text(now + entry[1]), entry[2])
 end
 for _, entry in ipairs(asked.aside) do
   add('set_aside', entry[2])
@@ -101,8 +110,8 @@ end
 -- A packed page is an array: etag, last_modified, content, checks, changes, observed_s, ... (records.PageRecord).
 -- One that is none was never counted.
 local function count(packed, sign)
-  local reads, page = pcall(cmsgpack.unpack, packed)
-  if not reads or type(page) ~= 'table' then return end
+  local page = unpacked(packed)
+  if not page then return end
   for i = 4, 6 do
     if type(page[i]) ~= 'number' or page[i] < 0 or page[i] > 1e12 then return end
   end

@@ -2,6 +2,7 @@
 -- line (#!lua) has the store refuse keys of two slots, and a script that writes before it begins when memory is out.
 --
 -- KEYS[1]  cr:<c>:{S}:site   hash of the site. Its other keys differ in the last word only: later, robots,
+--                            fresh,
 --                            queue:<0-9>, seen:<bucket>, pages:<bucket>. All of them lie in the slot of {S},
 --                            and nothing else is ever touched.
 -- Numbers in Lua are doubles: exact to 2^53, and turned to text with 14 digits unless formatted. Hence text(),
@@ -12,6 +13,8 @@ local PAGES_PER_BUCKET = 44   -- the same against 128 fields of a compact hash
 local HASH_RANGE = 4194304    -- 2^22: more buckets than any site has, and products below stay exact
 local HEAD = 8                -- URLs handed out at once: the owner reads ahead, nothing is taken off the queue
 local DUE_AT_ONCE = 100       -- entries of `later` moved by one call, so that its time is bounded
+local FRESH_LOOK = 4          -- pages looked at for one recrawl slot
+local SLOTS_LATE = 10         -- recrawl slots that may be made up for: a site that was away does not come back in a burst
 
 local stem = string.sub(KEYS[1], 1, -5)
 
@@ -25,7 +28,7 @@ local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local function text(number) return string.format('%.0f', number) end
 
 local fields, changed = {}, {}
-local WORDS = {owner = true, prev_owner = true, due_term = true, delay_term = true, try_code = true}
+local WORDS = {owner = true, prev_owner = true, due_term = true, delay_term = true, try_code = true, endless = true}
 
 -- Whatever else wrote here: a value that is no number of ours ends the script before it has changed anything. 16 digits,
 -- since a longer one may be infinite, and with it a loop over buckets.
@@ -78,8 +81,9 @@ local function bucket_of(hash, buckets, size)
   return bucket
 end
 
--- A page is kept under 64 bits of its code's SHA-1, in the bucket that the first of them name.
-local function page_field(code) return string.sub(redis.sha1hex(code), 1, 16) end
+-- A page is kept under 64 bits of its code's SHA-1, in the bucket that the first of them name; how the URL was found,
+-- which may stand behind a space, is no part of it.
+local function page_field(code) return string.sub(redis.sha1hex(string.match(code, '^[^ ]*')), 1, 16) end
 
 local function page_hash(field) return tonumber(string.sub(field, 1, 7), 16) % HASH_RANGE end
 
@@ -94,8 +98,41 @@ local function pages_now()
   end
 end
 
+-- A packed page's fields (records.PageRecord); nil for bytes that are none.
+local function unpacked(packed)
+  local reads, page = pcall(cmsgpack.unpack, packed)
+  if reads and type(page) == 'table' then return page end
+end
+
+-- At most one page for each recrawl slot that has come: the one that is wanted first, unless it was visited too lately.
+-- It goes to the front of its queue. While new URLs wait, recrawls have at most every second visit.
+local function fill_slot()
+  local gap = number('fresh_gap')
+  if gap <= 0 or now < number('fresh_at') then return end
+  local codes = redis.call('ZRANGE', stem .. 'fresh', 0, FRESH_LOOK - 1)
+  if #codes == 0 then return end
+  local page_of = pages_now()
+  local free
+  for _, code in ipairs(codes) do
+    local page = unpacked(page_of(code)) or {}
+    local last, class = tonumber(page[7]) or 0, tonumber(page[10]) or 5
+    local at = last + number('fresh_min')
+    if at <= now then
+      redis.call('ZREM', stem .. 'fresh', code)
+      redis.call('LPUSH', stem .. 'queue:' .. math.max(0, math.min(9, math.floor(class))), code)
+      if number('pending') > 0 then gap = math.max(gap, 2 * number('delay_ms')) end
+      put('fresh_at', math.max(number('fresh_at'), now - SLOTS_LATE * gap) + gap)
+      add('pending', 1)
+      return
+    end
+    free = math.min(free or at, at)
+  end
+  put('fresh_at', free)
+end
+
 -- Moves what fell due into its queues.
 local function move_due()
+  fill_slot()
   local due = redis.call('ZRANGEBYSCORE', stem .. 'later', '-inf', text(now), 'LIMIT', 0, DUE_AT_ONCE)
   if #due == 0 then return end
   for _, member in ipairs(due) do
@@ -122,14 +159,18 @@ local function head()
   return out
 end
 
--- The answer that packing.py takes apart: word, now, the hash's fields and values, size of `later`, its first
--- moment ('' = none), head.
+-- The answer that packing.py takes apart: word, now, the hash's fields and values, size of `later` and `fresh`, the
+-- first moment at which they have something ('' = none), head.
 local function answer(word)
   local flat = {}
   for name, value in pairs(fields) do
     flat[#flat + 1] = name
     flat[#flat + 1] = value
   end
-  local first = redis.call('ZRANGE', stem .. 'later', 0, 0, 'WITHSCORES')
-  return {word, text(now), flat, redis.call('ZCARD', stem .. 'later'), first[2] or '', head()}
+  local first = redis.call('ZRANGE', stem .. 'later', 0, 0, 'WITHSCORES')[2] or ''
+  local fresh = redis.call('ZCARD', stem .. 'fresh')
+  if fresh > 0 and number('fresh_gap') > 0 and (first == '' or number('fresh_at') < tonumber(first)) then
+    first = text(number('fresh_at'))
+  end
+  return {word, text(now), flat, redis.call('ZCARD', stem .. 'later') + fresh, first, head()}
 end
