@@ -95,6 +95,8 @@ class SiteSettings(Section):
     drop_session_ids: bool = False
     """Take session ids of known shapes (jsessionid, PHPSESSID, (S(...))) off every URL that is queued; a site may need
     them."""
+    sitemaps: bool = True
+    """Read the sitemaps that robots.txt names, as a source of URLs and of what changed."""
     aliases: dict[str, str] = {}
     """Host -> the host it is another name of: its URLs are queued, placed and asked for under that name."""
 

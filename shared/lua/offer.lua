@@ -75,7 +75,8 @@ local function take(digest, class, again, code, changed_ms)
     if other == code then return 'K' end
   end
   if redis.call('LPOS', stem .. 'queue:' .. class, code, 'MAXLEN', AGAIN_LOOK) then return 'K' end
-  -- `later` holds a URL once by itself; it moves to the queue with the owner's next call.
+  -- `later` holds a URL once by itself; it moves to the queue with the owner's next call. It waits for no slot too.
+  redis.call('ZREM', stem .. 'fresh', string.match(code, '^[^ ]*'))
   redis.call('ZADD', stem .. 'later', text(now), class .. ':' .. code)
   return 'A'
 end

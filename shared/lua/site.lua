@@ -116,16 +116,17 @@ local function fill_slot()
   for _, code in ipairs(codes) do
     local page = unpacked(page_of(code)) or {}
     local last, class = tonumber(page[7]) or 0, tonumber(page[10]) or 5
-    local at = last + number('fresh_min')
-    if at <= now then
+    local open = last + number('fresh_min')
+    if open <= now then
       redis.call('ZREM', stem .. 'fresh', code)
       redis.call('LPUSH', stem .. 'queue:' .. math.max(0, math.min(9, math.floor(class))), code)
       if number('pending') > 0 then gap = math.max(gap, 2 * number('delay_ms')) end
-      put('fresh_at', math.max(number('fresh_at'), now - SLOTS_LATE * gap) + gap)
+      local at = fields.fresh_at and math.max(number('fresh_at'), now - SLOTS_LATE * gap) or now
+      put('fresh_at', at + gap)
       add('pending', 1)
       return
     end
-    free = math.min(free or at, at)
+    free = math.min(free or open, open)
   end
   put('fresh_at', free)
 end

@@ -16,6 +16,7 @@ from shared import records, urls
 
 HEAD = 8  # URLs handed out at once (site.lua)
 DUE_AT_ONCE = 2  # as scripts.ALL has it
+SLOTS_LATE = 10  # site.lua
 HASH_RANGE = 4_194_304
 Keys = dict[str, Any]
 """The raw keys of a site by the last part of their names: hashes and sorted sets as dicts, lists, sets."""
@@ -51,10 +52,16 @@ class Ledger:
     queues: dict[int, list[str]] = field(default_factory=lambda: {priority: [] for priority in range(10)})
     later: dict[tuple[int, str], int] = field(default_factory=dict)
     """(class, URL) -> when, in milliseconds."""
+    fresh: dict[str, int] = field(default_factory=dict)
+    """URL -> when it is wanted, in milliseconds."""
+    fresh_gap_ms: int = 0
+    fresh_at: int = 0
+    pages: dict[str, records.PageRecord] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
     finished: set[str] = field(default_factory=set)
     strangers: set[str] = field(default_factory=set)
-    """Put off by an owner that knew them after the store had forgotten them: a later offer queues them once more."""
+    """Put off by an owner that knew them after the store had forgotten them, or had forgotten the commits before: a
+    later offer or commit, which knows nothing of that, may put them in a second place."""
     owner: str = ""
     epoch: int = 0
     before: tuple[str, int] = ("", 0)
@@ -98,6 +105,7 @@ class Ledger:
                 continue
             else:
                 self.later[priority, url] = now_ms
+                self.fresh.pop(url, None)
             verdicts.append("accepted")
             self.finished.discard(url)
         for offer in queued:
@@ -167,10 +175,16 @@ class Ledger:
             if one.url in self.queues[one.priority]:
                 self.queues[one.priority].remove(one.url)
             self.finished.add(one.url)
-        for url, in_s, priority in change.later:
+        self.pages.update(change.pages)
+        self.fresh_gap_ms = round(change.fresh_gap_s * 1000)
+        for url, in_s in change.fresh:
+            self.fresh[url] = now_ms + round(in_s * 1000)
+            if url not in self.seen or forgotten:
+                self.strangers.add(url)
+        for url, in_s, priority, *_ in change.later:
             self.later[priority, url] = now_ms + round(in_s * 1000)
             self.finished.discard(url)
-            if url not in self.seen:
+            if url not in self.seen or forgotten:
                 self.strangers.add(url)
         self._move_due(now_ms)
         return "forgotten" if forgotten else "applied"
@@ -179,7 +193,19 @@ class Ledger:
         if due_ms >= self.due_ms:
             self.due_ms, self.due_term = due_ms, term
 
+    def _fill_slot(self, now_ms: int) -> None:
+        gap_ms = self.fresh_gap_ms
+        if gap_ms <= 0 or now_ms < self.fresh_at or not self.fresh:
+            return
+        url = min(self.fresh, key=lambda one: (self.fresh[one], urls.compact(one, self.site).encode()))
+        del self.fresh[url]
+        if any(self.queues.values()):
+            gap_ms = max(gap_ms, 2 * self.delay_ms)
+        self.queues[self.pages[url].priority].insert(0, url)
+        self.fresh_at = (max(self.fresh_at, now_ms - SLOTS_LATE * gap_ms) if self.fresh_at else now_ms) + gap_ms
+
     def _move_due(self, now_ms: int) -> None:
+        self._fill_slot(now_ms)
         due = sorted((at_ms, self._member(*one).encode(), one) for one, at_ms in self.later.items() if at_ms <= now_ms)
         for _, _, (priority, url) in due[:DUE_AT_ONCE]:
             self.queues[priority].append(url)
@@ -226,6 +252,8 @@ class Ledger:
         queues = {int(name[6:]): list(map(self._url, codes)) for name, codes in keys.items() if name[:6] == "queue:"}
         later = {(int(one[0]), self._url(one[2:])): round(at) for one, at in keys.get("later", {}).items()}
         places = Counter(url for queue in queues.values() for url in queue) + Counter(url for _, url in later)
+        fresh = {self._url(one): round(at) for one, at in keys.get("fresh", {}).items()}
+        must(fresh == self.fresh, f"fresh is {fresh}, not {self.fresh}")
         for url in sorted(self.seen):
             must(places[url] or url in self.finished, f"{url} was accepted and is in no place")
             must(places[url] <= 1 or url in self.strangers, f"{url} is in {places[url]} places")
@@ -266,6 +294,8 @@ class Ledger:
             "barren": self.barren,
             "try_n": len(self.marks) + self.marks[0].silent if self.marks else 0,
             "try_epoch": self.marks[-1].tenure if self.marks else 0,
+            "fresh_gap": self.fresh_gap_ms,
+            "fresh_at": self.fresh_at,
         }
         words = {
             "owner": self.owner,
@@ -294,7 +324,7 @@ class Ledger:
         names = ("pending", "seen_n", "pages", "validators", "checks", "changes")
         must(counters == tuple(int(raw.get(name, 0)) for name in names), f"the answer counts {counters}")
         must(
-            (record.barren, record.later) == (self.barren > 0, len(self.later)),
+            (record.barren, record.later) == (self.barren > 0, len(self.later) + len(self.fresh)),
             "barren, or the size of later, is wrong",
         )
 

@@ -43,7 +43,7 @@ class Plan:
 def drawn(record: records.SiteRecord, rng: random.Random) -> records.Commit:
     """What a visit of some of the head came to."""
     visited = record.head[: rng.choice((0, 1, 1, 1, 2, 3))]
-    later, pages, aside = [], [], []
+    later, fresh, pages, aside = [], [], [], []
     for one in visited:
         what = rng.choice(("finished", "recrawl", "retry", "aside"))
         if what == "aside":
@@ -52,13 +52,17 @@ def drawn(record: records.SiteRecord, rng: random.Random) -> records.Commit:
         etag = rng.choice((None, '"a"', '"b"'))
         checks = (one.page.checks + 1) if one.page else rng.randrange(3)
         page = records.PageRecord(
-            etag=etag, checks=checks, changes=rng.randint(0, checks), observed_s=rng.randrange(90) / 2
+            etag=etag,
+            checks=checks,
+            changes=rng.randint(0, checks),
+            observed_s=rng.randrange(90) / 2,
+            priority=one.priority,
         )
         pages.append((one.url, page))
-        if what != "finished":
-            later.append(
-                (one.url, rng.choice((0.0, 0.0, 3.0, 20.0, 3600.0)) if what == "retry" else 60.0, one.priority)
-            )
+        if what == "recrawl":
+            fresh.append((one.url, rng.choice((0.0, 60.0, 600.0))))
+        elif what == "retry":
+            later.append(records.Later(one.url, rng.choice((0.0, 0.0, 3.0, 20.0, 3600.0)), one.priority, one.meta))
     delay_s, term = rng.choice(
         ((DELAY_S, "minimum"), (DELAY_S, "minimum"), (9.0, "crawl_delay"), (30.0, "crawl_delay"), (40.0, "duration"))
     )
@@ -66,6 +70,8 @@ def drawn(record: records.SiteRecord, rng: random.Random) -> records.Commit:
     return records.Commit(
         done=visited,
         later=tuple(later),
+        fresh=tuple(fresh),
+        fresh_gap_s=rng.choice((0.0, 1.0, 30.0)),
         pages=tuple(pages),
         robots=((f"https://www.{record.site}", records.RobotsRecord(verdict="allow")),) if robots else (),
         due_in_s=delay_s + rng.choice((0.0, 0.0, 50.0)),
@@ -145,7 +151,7 @@ def number_of(url: str) -> str:
 
 
 def shown(change: records.Commit) -> str:
-    later = ", ".join(f"{number_of(url)} in {in_s:.0f} s" for url, in_s, _ in change.later)
+    later = ", ".join(f"{number_of(url)} in {in_s:.0f} s" for url, in_s, *_ in change.later)
     done = " ".join(number_of(one.url) for one in change.done)
     return f"done [{done}] later [{later}] due in {change.due_in_s:.0f} s, delay {change.delay_s:.0f} s by {change.delay_term}"
 
