@@ -7,13 +7,14 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: help demo test check lint bench takeover docs-crawl torture faults soak explore fuzz stubs lock clean
+.PHONY: help demo test check lint bench conformance takeover docs-crawl torture faults soak explore fuzz stubs lock clean
 
 help:
 	@echo 'make demo    a whole crawl on this machine, with a node lost half way; needs no root'
 	@echo 'make test    all tests; as root it installs the servers from Debian that they run on'
 	@echo 'make check   lint, types, import rules and all tests: what CI runs'
 	@echo 'make bench   the measurements (takeover times)'
+	@echo 'make conformance  other people'\''s test rows, judged: the table of docs/conformance.md, written anew'
 	@echo 'make docs-crawl  real pages: the manuals of Python and PostgreSQL over three nodes'
 	@echo 'make torture MINUTES=15 SEED=1 [STORE=cluster]  faults of every kind on hosts of their own, judged (root)'
 	@echo 'make faults  each fault alone, RUNS=3 times (root; about an hour)'
@@ -39,6 +40,10 @@ lint: $(READY)
 	$(BIN)/lint-imports
 
 bench: takeover
+
+# The rows lie in the folder that CRAWLRING_CONFORMANCE names; exit status 1 when a gate is missed.
+conformance: $(READY)
+	$(BIN)/python -m tests.conformance --markdown docs/conformance.md
 
 # Ten crashes, ten killed leases and ten drains, timed at the origin: about seven minutes.
 takeover: $(READY)

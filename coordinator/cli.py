@@ -12,6 +12,7 @@ import importlib.metadata
 import io
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Collection, Coroutine, Sequence
@@ -34,11 +35,15 @@ COMMAND_MODULES = (
     "coordinator.up",
     "coordinator.demo",
     "coordinator.seeding",
+    "coordinator.steering",
+    "coordinator.simulate",
+    "coordinator.warc",
     "coordinator.reading",
     "coordinator.auditing",
     "coordinator.drills",
     "coordinator.drill",
     "coordinator.shard",
+    "coordinator.simulate",
 )
 """Each has `register(commands)`; the order is that of `crawlring --help`."""
 
@@ -54,6 +59,7 @@ NODE_EPILOG = """examples:
   crawlring node --id n1 --user-agent 'Name/1.0 (+https://example.org/bot)'
   crawlring node --id n2 --user-agent 'Name/1.0 (+https://example.org/bot)' --weight 2 --out /var/crawl
   crawlring node --config crawl.toml --id n3 --check-config
+  crawlring node --id n4 --user-agent 'Name/1.0 (+https://example.org/bot)' --allow example.org --deny '~[?&]sort='
 
 SIGTERM drains: its sites move on with all they know, then it exits 0. A second one stops at once."""
 
@@ -65,6 +71,8 @@ class NodeOption(NamedTuple):
     setting: str
     metavar: str | None
     help: str
+    many: bool = False
+    """Given once for each value of a list."""
 
 
 NODE_OPTIONS = (
@@ -84,6 +92,18 @@ NODE_OPTIONS = (
     NodeOption("--connect-to", "node.connect_to", "HOST:PORT", "send every connection there (a staging web)"),
     NodeOption("--allow-private", "node.allow_private", None, "allow private, loopback and link-local addresses"),
     NodeOption("--recrawl", "recrawl.enabled", None, "visit pages again, as often as they change"),
+    NodeOption(
+        "--allow",
+        "scope.allow",
+        "RULE",
+        "ask only for what such a rule matches: example.com, https://example.com/docs/ or ~regex; may be repeated",
+        many=True,
+    ),
+    NodeOption("--deny", "scope.deny", "RULE", "never ask for what such a rule matches; may be repeated", many=True),
+    NodeOption("--depth", "scope.depth_max", "N", "links from a seed"),
+    NodeOption("--pages-per-site", "scope.pages_per_site", "N", "page visits of one site"),
+    NodeOption("--warc", "archive.warc", None, "write WARC files to DIR of --out"),
+    NodeOption("--handler", "archive.handler", "MODULE:FUNCTION", "Python that is given every page"),
 )
 
 
@@ -130,7 +150,10 @@ def node_options(parser: argparse.ArgumentParser, *, leave_out: Collection[str] 
         if option.metavar is None:
             group.add_argument(option.flag, dest=option.setting, action="store_const", const=True, help=option.help)
         else:
-            group.add_argument(option.flag, dest=option.setting, metavar=option.metavar, help=option.help)
+            action = "append" if option.many else "store"
+            group.add_argument(
+                option.flag, dest=option.setting, metavar=option.metavar, help=option.help, action=action
+            )
     group.add_argument(
         "--check-config", dest="check_config", action="store_true", help="print the configuration and stop"
     )
@@ -145,7 +168,8 @@ def node_arguments(args: argparse.Namespace) -> list[str]:
     for option in NODE_OPTIONS:
         value = given.get(option.setting)
         if value is not None:
-            line.append(option.flag if option.metavar is None else f"{option.flag}={value}")
+            values = value if option.many else [value]
+            line += [option.flag if option.metavar is None else f"{option.flag}={one}" for one in values]
     return line
 
 
@@ -248,13 +272,22 @@ def _node(args: argparse.Namespace) -> int:
     config.require_user_agent(chosen)
     if not chosen.node.id:
         raise errors.ConfigError("a node needs a name: --id n1")
+    check_scope(chosen)
     from node import agent  # noqa: PLC0415 - a whole node; --help must not wait for it
 
     return agent.run(chosen)
 
 
+def check_scope(chosen: config.Config) -> None:
+    """Raises ConfigError for a rule that cannot be read; what is started would only say so in its log."""
+    from shared import scope, urls  # noqa: PLC0415 - --help needs no rules
+
+    scope.Scope.of(chosen.scope, form=urls.Form.of(chosen.sites))
+
+
 def _check_config(args: argparse.Namespace) -> int:
     chosen = settings(args)
+    check_scope(chosen)
     tree = msgspec.to_builtins(msgspec.structs.replace(chosen, redis=config.without_password(chosen.redis)))
     if tree["etcd_security"]["password"]:
         tree["etcd_security"]["password"] = config.HIDDEN
@@ -265,14 +298,19 @@ def _check_config(args: argparse.Namespace) -> int:
     return DONE
 
 
-def _toml(tree: dict[str, Any]) -> str:
-    """The tree as TOML: JSON's strings, numbers and lists of strings are TOML's too."""
-    plain = {name: value for name, value in tree.items() if not isinstance(value, dict)}
-    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in plain.items()]
-    for name, table in tree.items():
-        if isinstance(table, dict):
-            lines += ["", f"[{name}]", _toml(table)]
+def _toml(tree: dict[str, Any], table: str = "") -> str:
+    """The tree as TOML: JSON's strings, numbers and lists of strings are TOML's too; what is not set has no line."""
+    plain = {name: value for name, value in tree.items() if not isinstance(value, dict) and value is not None}
+    lines = [f"{_toml_key(name)} = {json.dumps(value, ensure_ascii=False)}" for name, value in plain.items()]
+    for name, inner in tree.items():
+        if isinstance(inner, dict):
+            dotted = f"{table}.{_toml_key(name)}" if table else _toml_key(name)
+            lines += ["", f"[{dotted}]", _toml(inner, dotted)]
     return "\n".join(lines)
+
+
+def _toml_key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
 
 
 def _version() -> str:

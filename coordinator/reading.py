@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from coordinator import cli
+from coordinator import cli, steering
 from shared import config, errors, records
 
 if TYPE_CHECKING:
@@ -52,16 +52,19 @@ def status(args: argparse.Namespace) -> int:
     rules = _rules(settings)
     names = sorted(rules.snapshot.view.members) if rules.snapshot.view else []
 
-    async def ask(store: "frontier.Frontier") -> tuple[dict[str, records.NodeReport], int, int]:
-        return await store.reports(names), await store.site_count(), await store.ping()
+    async def ask(
+        store: "frontier.Frontier",
+    ) -> tuple[dict[str, records.NodeReport], int, int, records.Pauses | None]:
+        return await store.reports(names), await store.site_count(), await store.ping(), await store.pauses()
 
-    reports, sites, now_ms = _asked(settings, ask)
+    reports, sites, now_ms, pauses = _asked(settings, ask)
     nodes = [_node(rules, name, reports.get(name), now_ms=now_ms) for name in names]
     figures: dict[str, Any] = {
         "epoch": rules.snapshot.epoch,
         "nodes": nodes,
         "sites": sites,
         "joining": sorted(rules.snapshot.members.keys() - set(names)),
+        "paused": steering.shown(pauses or records.Pauses()),
     } | {name: _sum(nodes, name) for name in SUMS}
     if args.json:
         cli.print_json(figures)
@@ -71,6 +74,12 @@ def status(args: argparse.Namespace) -> int:
     sums = (f"{name} {_word(figures[name])}" for name in SUMS)
     print(", ".join(sums))
     _table(columns, nodes)
+    if figures["paused"]["all"]:
+        print("the whole crawl is paused (crawlring resume --all)")
+    if figures["paused"]["sites"]:
+        print(f"paused: {', '.join(figures['paused']['sites'])}")
+    if len({node["scope"] for node in nodes if node["scope"]}) > 1:
+        print("the nodes' scope settings differ: a link that one node drops another would follow")
     for name in figures["joining"]:
         print(f"{name} has joined, and no view lists it yet")
     return cli.DONE
@@ -116,7 +125,8 @@ def show_owner(args: argparse.Namespace) -> int:
     settings = cli.settings(args)
     rules = _rules(settings)
     try:
-        url = urls.canonical(args.url if "://" in args.url else f"https://{args.url}")
+        named = args.url if "://" in args.url else f"https://{args.url}"
+        url = urls.canonical(named, form=urls.Form.of(settings.sites))
     except errors.InvalidUrl as error:
         raise errors.ConfigError(f"{args.url}: {error}") from error
     site = rules.sites.site_of(url)
@@ -136,12 +146,13 @@ def show_site(args: argparse.Namespace) -> int:
     """The record as the store holds it, with the owner of this moment; 1 for a site never heard of."""
     settings = cli.settings(args)
     rules = _rules(settings)
-    names = dict.fromkeys((args.site, _site_of(rules, args.site)))
+    names = dict.fromkeys((args.site, _site_of(settings, rules, args.site)))
 
     async def ask(store: "frontier.Frontier") -> dict[str, Any] | None:
         for name in names:
             if (known := await store.look(name)) is not None:
-                return known
+                pauses = await store.pauses() or records.Pauses()
+                return known | {"paused": not pauses.sites.isdisjoint((name, steering.ALL))}
         return None
 
     known = _asked(settings, ask)
@@ -233,6 +244,7 @@ def _node(rules: "agreed.Rules", name: str, report: records.NodeReport | None, *
         "in_flight": known.in_flight if known else None,
         "pages": known.pages if known else None,
         "reported_ms": known.time_ms if known else None,
+        "scope": known.scope or None if known else None,
     }
 
 
@@ -242,11 +254,12 @@ def _sum(nodes: Sequence[dict[str, Any]], name: str) -> int | None:
     return sum(known) if known else None
 
 
-def _site_of(rules: "agreed.Rules", text: str) -> str:
+def _site_of(settings: "config.Config", rules: "agreed.Rules", text: str) -> str:
     from shared import urls  # noqa: PLC0415 - not needed for --help
 
     try:
-        return rules.sites.site_of(urls.canonical(text if "://" in text else f"https://{text}"))
+        named = text if "://" in text else f"https://{text}"
+        return rules.sites.site_of(urls.canonical(named, form=urls.Form.of(settings.sites)))
     except errors.InvalidUrl as error:
         raise errors.ConfigError(f"{text}: {error}") from error
 

@@ -2,7 +2,8 @@
 
 Each URL's site and position are worked out here by the cluster's own rules, and a cluster that has others is
 not seeded: a site in the wrong place of the index would be nobody's. It works before the first node has
-joined; the sites then wait in the index.
+joined; the sites then wait in the index. A seed's own scope is written before the seed is offered, and every node has
+heard of it by then: no node may drop a good link because it knows less than another.
 """
 
 import argparse
@@ -14,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from coordinator import cli
-from shared import config, errors, records, ring, urls
+from coordinator import bounding, cli
+from shared import config, errors, records, ring, scope, urls
 
 if TYPE_CHECKING:
     from coordinator import agreed
@@ -25,7 +26,7 @@ BATCH_LINES = 1_000  # one round trip per step of the frontier for all of them
 LINE_BYTES_MAX = 64 * 1024  # far beyond any URL; a file without line ends must not fill the memory
 REFUSED_MAX = 10_000  # listed; beyond it they are only counted
 SHOWN_CHARS = 2_048  # of a refused line
-PRIORITY = 5
+PRIORITY = bounding.PRIORITY
 
 EPILOG = """examples:
   crawlring seed seeds.txt
@@ -35,7 +36,22 @@ EPILOG = """examples:
 
 One URL a line; empty lines and lines that begin with # are passed over. What is known is not queued twice, so
 a run that was cut short can simply be repeated. Refused lines are told and never stop the others: the exit
-status is 0 even so."""
+status is 0 even so.
+
+Behind a URL may stand, with spaces between:
+
+  scope=page     nothing but the seed itself is asked for
+  scope=prefix   what lies in its folder: of https://a.example/docs/x.html all below https://a.example/docs/
+  scope=host     its host      scope=site  its site, with all hosts      scope=any  everything
+  depth=N        what its scope admits, but no more than N links from a seed (alone: scope=any)
+  priority=0-9   instead of --priority
+
+  https://example.org/docs/ scope=prefix depth=3
+  https://example.net/news priority=9 scope=host
+
+Without a scope anywhere the crawl has no bounds but the nodes' own (--allow, --deny, --depth). The first seed that has
+one bounds the crawl: from then on a link is followed only where the scope of some seed admits it, whichever page it
+stands on; a seed without a scope then has its site. What is out of scope is never asked for, redirects included."""
 
 
 class Refusal(records.Record, frozen=True, kw_only=True):
@@ -53,17 +69,26 @@ class SeedReport(records.Record, frozen=True, kw_only=True):
     known: int = 0
     refused: tuple[Refusal, ...] = ()
     refused_total: int = 0
+    scopes: int = 0
+    """Rules that are new."""
+    unheard: tuple[str, ...] = ()
+    """Nodes that have not said that they know the rules; they start nothing before they do."""
 
 
 class Seeder:
     """Turns lines into offers by one cluster's rules, and keeps count."""
 
-    def __init__(self, settings: config.Config, rules: "agreed.Rules", *, priority: int) -> None:
+    def __init__(
+        self, settings: config.Config, rules: "agreed.Rules", *, usual: bounding.Usual, bounds: "bounding.Bounds"
+    ) -> None:
         self.accepted = self.known = self.refused_total = 0
         self.refused: list[Refusal] = []
         self._settings = settings
+        self._form = urls.Form.of(settings.sites)
+        self._scope = scope.Scope.of(settings.scope, form=self._form)
         self._rules = rules
-        self._priority = priority
+        self._usual = usual
+        self._bounds = bounds
 
     def report(self) -> SeedReport:
         return SeedReport(
@@ -71,24 +96,31 @@ class Seeder:
             known=self.known,
             refused=tuple(self.refused),
             refused_total=self.refused_total,
+            scopes=self._bounds.added,
+            unheard=tuple(sorted(self._bounds.unheard)),
         )
+
+    async def begin(self, store: "frontier.Frontier") -> None:
+        """Learn what bounds the crawl already."""
+        await self._bounds.read(store)
 
     async def offer(self, store: "frontier.Frontier", lines: Sequence[tuple[int, str]]) -> None:
         """Offer one batch; each line is counted only after the store has answered for it (P2)."""
-        offers: list[tuple[int, records.Offer]] = []
+        seeds: list[tuple[int, bounding.Asked]] = []
         for number, text in lines:
             try:
-                offers.append((number, self._offer_of(text)))
+                seeds.append((number, self._asked(text)))
             except errors.InvalidUrl as error:
                 self._refuse(number, text, str(error))
-        if not offers:
+        if not seeds:
             return
+        await self._bounds.admit(store, [one for _, one in seeds])
         verdicts = await store.offer(
-            [offer for _, offer in offers],
+            [one.offer for _, one in seeds],
             owner_of=self._rules.owner,
             pages_max=self._settings.limits.pages_per_site_max,
         )
-        for (number, offer), verdict in zip(offers, verdicts, strict=True):
+        for (number, (offer, _, _)), verdict in zip(seeds, verdicts, strict=True):
             if verdict == "accepted":
                 self.accepted += 1
             elif verdict == "known":
@@ -96,18 +128,23 @@ class Seeder:
             else:
                 self._refuse(number, offer.url, f"{offer.site} is {verdict}")
 
-    def _offer_of(self, text: str) -> records.Offer:
+    def _asked(self, text: str) -> bounding.Asked:
         limits = self._settings.limits
         if not _is_utf8(text):
             raise errors.InvalidUrl("not UTF-8")  # nobody can say which characters were meant
-        canonical = urls.canonical(text, drop_params=frozenset(self._settings.sites.drop_params))
+        text, own = bounding.parted(text, self._usual)
+        canonical = urls.canonical(text, form=self._form)
         refusal = urls.refusal(canonical, limits)
         if refusal is not None:
             raise errors.InvalidUrl(refusal)
         site = self._rules.sites.site_of(canonical)
+        refusal = self._scope.verdict(canonical, site, 0)
+        if refusal is not None:
+            raise errors.InvalidUrl(refusal)
         algorithm = self._settings.ring.algorithm
         score = ring.score(algorithm, ring.position(algorithm, site))
-        return records.Offer(url=canonical, site=site, score=score, priority=self._priority)
+        offer = records.Offer(url=canonical, site=site, score=score, priority=own.priority)
+        return bounding.Asked(offer, own.kind, own.depth)
 
     def _refuse(self, number: int, url: str, reason: str) -> None:
         self.refused_total += 1
@@ -127,6 +164,11 @@ def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         metavar="0-9",
         help=f"9 is most urgent; default {PRIORITY}",
     )
+    parser.add_argument(
+        "--scope", choices=scope.KINDS, metavar="KIND", help="of seeds that say none: page, prefix, host, site or any"
+    )
+    parser.add_argument("--depth", dest="links", type=_links, metavar="N", help="of seeds that say none")
+    parser.add_argument("--bound", action="store_true", help="bound a crawl that has begun without bounds")
     parser.add_argument("--from-list", metavar="KEY", help="take the URLs from a Redis list, oldest first")
     parser.add_argument("--list-redis", metavar="URL", help="where that list is; default: the cluster's Redis")
     parser.set_defaults(run=run)
@@ -137,41 +179,52 @@ def run(args: argparse.Namespace) -> int:
     if (args.file is None) == (args.from_list is None):
         raise errors.ConfigError("seed takes a FILE (or - for stdin), or --from-list KEY")
     settings = cli.settings(args)
+    kind: scope.Kind | None = "any" if args.scope is None and args.links is not None else args.scope
+    usual = bounding.Usual(args.priority, kind, args.links)
     if args.from_list is not None:
         url = args.list_redis or settings.redis
-        report = cli.awaited(seed_list(settings, url, args.from_list, priority=args.priority))
+        report = cli.awaited(seed_list(settings, url, args.from_list, usual=usual, bound=args.bound))
     else:
         with _opened(args.file) as file:
             progress = _progress if sys.stderr.isatty() and not args.json else None
-            report = cli.awaited(seed_numbered(settings, numbered(file), priority=args.priority, progress=progress))
+            seeding = seed_numbered(settings, numbered(file), usual=usual, bound=args.bound, progress=progress)
+            report = cli.awaited(seeding)
     if args.json:
         cli.print_json(report)
     else:
         for one in report.refused:
             print(f"line {one.line}: {one.reason}: {one.url}", file=sys.stderr)
+        for node in report.unheard:
+            print(
+                f"{node} has not said that it knows the new scopes; it starts nothing before it does", file=sys.stderr
+            )
         print(f"{report.accepted} accepted, {report.known} known, {report.refused_total} refused")
     return cli.DONE
 
 
-async def seed_lines(settings: config.Config, lines: Iterable[str], priority: int = PRIORITY) -> SeedReport:
+async def seed_lines(
+    settings: config.Config, lines: Iterable[str], priority: int = PRIORITY, *, bound: bool = False
+) -> SeedReport:
     """Offer lines of text, as they stand in a seed file."""
-    return await seed_numbered(settings, _worth_reading(enumerate(lines, 1)), priority=priority)
+    usual = bounding.Usual(priority)
+    return await seed_numbered(settings, _worth_reading(enumerate(lines, 1)), usual=usual, bound=bound)
 
 
 async def seed_numbered(
     settings: config.Config,
     lines: Iterator[tuple[int, str]],
     *,
-    priority: int,
+    usual: bounding.Usual,
+    bound: bool = False,
     progress: Callable[[SeedReport], None] | None = None,
 ) -> SeedReport:
     """Offer (line number, URL) pairs in batches. StoreUnavailable says how far it came."""
-    from coordinator import agreed  # noqa: PLC0415 - the clients of both stores are not needed for --help
-    from shared import frontier  # noqa: PLC0415 - same
+    from shared import frontier  # noqa: PLC0415 - the clients of both stores are not needed for --help
 
-    seeder = Seeder(settings, await asyncio.to_thread(agreed.rules, settings), priority=priority)
+    seeder = await _seeder(settings, usual, bound=bound)
     store = await frontier.Frontier.open(settings.redis, settings.cluster, durability=settings.durability)
     try:
+        await seeder.begin(store)
         while batch := list(itertools.islice(lines, BATCH_LINES)):
             try:
                 await seeder.offer(store, batch)
@@ -186,22 +239,31 @@ async def seed_numbered(
     return seeder.report()
 
 
-async def seed_list(settings: config.Config, list_url: str, key: str, *, priority: int) -> SeedReport:
+async def seed_list(
+    settings: config.Config, list_url: str, key: str, *, usual: bounding.Usual, bound: bool = False
+) -> SeedReport:
     """Offer a Redis list, oldest first, until it is empty; a page leaves it once all of it has been answered for."""
-    from coordinator import agreed  # noqa: PLC0415 - the clients of the stores are not needed for --help
-    from shared import frontier, lists  # noqa: PLC0415 - same
+    from shared import frontier, lists  # noqa: PLC0415 - the clients of the stores are not needed for --help
 
-    seeder = Seeder(settings, await asyncio.to_thread(agreed.rules, settings), priority=priority)
+    seeder = await _seeder(settings, usual, bound=bound)
     async with contextlib.AsyncExitStack() as closing:
         source = await lists.Lists.open(list_url)
         closing.push_async_callback(source.close)
         store = await frontier.Frontier.open(settings.redis, settings.cluster, durability=settings.durability)
         closing.push_async_callback(store.close)
+        await seeder.begin(store)
         first = 1
         async for page in source.taking(key, at_most=BATCH_LINES):
             await seeder.offer(store, list(enumerate(page, first)))
             first += len(page)
     return seeder.report()
+
+
+async def _seeder(settings: config.Config, usual: bounding.Usual, *, bound: bool) -> Seeder:
+    from coordinator import agreed  # noqa: PLC0415 - etcd's client is not needed for --help
+
+    rules = await asyncio.to_thread(agreed.rules, settings)
+    return Seeder(settings, rules, usual=usual, bounds=bounding.Bounds(rules, bound=bound))
 
 
 def numbered(file: BinaryIO) -> Iterator[tuple[int, str]]:
@@ -230,6 +292,13 @@ def _is_utf8(text: str) -> bool:
     except UnicodeEncodeError:  # bytes that did not decode stand here as surrogates
         return False
     return True
+
+
+def _links(text: str) -> int:
+    number = int(text)
+    if not 0 <= number <= bounding.DEPTH_MAX:
+        raise argparse.ArgumentTypeError(f"a number from 0 to {bounding.DEPTH_MAX}")
+    return number
 
 
 @contextlib.contextmanager

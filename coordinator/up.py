@@ -63,6 +63,7 @@ def run(args: argparse.Namespace) -> int:
     """Check all that can be wrong before anything is started."""
     chosen = cli.settings(args)
     config.require_user_agent(chosen)
+    cli.check_scope(chosen)
     seeds = _read_seeds(args.seeds)
     data = args.data.resolve()
     etcd = given(args.etcd, chosen.etcd, usual=config.Config().etcd)

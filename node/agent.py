@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import tenacity
 
-from node import dns, fetch, runner, status, turn
-from node.sinks import jsonl
+from node import addresses, dns, fetch, runner, status, traps, turn
+from node.sinks import chosen
 from shared import (
     agreement,
     clock,
@@ -27,6 +27,7 @@ from shared import (
     ring,
     sites,
     stores,
+    urls,
 )
 
 REPORT_S = 1.0  # a node's own figures, for `status`
@@ -166,7 +167,7 @@ class Agent:
         )
 
     def _fetcher(self) -> fetch.Fetcher:
-        node = self.settings.node
+        node, polite = self.settings.node, self.settings.politeness
         named, store = _store_addresses(self.settings), self.store
         resolver = dns.Resolver(
             allow_private=node.allow_private,
@@ -178,15 +179,16 @@ class Agent:
             limits=self.settings.limits,
             resolver=resolver,
             connections=node.concurrency * 2,
+            tls_faults=node.tls_faults,
+            crowd=addresses.Addresses(polite.address_delay_s, (*addresses.LOOPBACK, *polite.address_exempt)),
         )
 
     def _tools(self, work: runner.Runner, fetcher: fetch.Fetcher, stack: contextlib.AsyncExitStack) -> turn.Tools:
         out = Path(self.settings.node.out)
         crawl_log = logs.CrawlLog(out / f"crawl-{self.me}.jsonl")
         stack.callback(crawl_log.close)
-        sink = jsonl.JsonlSink(out / f"pages-{self.me}.jsonl") if self.settings.node.jsonl else None
-        if sink is not None:
-            stack.callback(sink.close)
+        sinks = chosen.open_sinks(self.settings, self.me, counts=self.counts)
+        stack.callback(sinks.close)
         assert self.store is not None
         return turn.Tools(
             settings=self.settings,
@@ -198,7 +200,10 @@ class Agent:
             owner_of=work.owned.owner_of,
             epoch=lambda: work.owned.placement.epoch if work.owned.placement else 0,
             crawl_log=crawl_log,
-            sink=sink,
+            sinks=sinks,
+            form=urls.Form.of(self.settings.sites),
+            steering=work.steering,
+            watch=traps.Watch(alike_max=self.settings.limits.alike_max),
             counts=self.counts,
             clock_error_ms=work.clock_error_ms,
             answered=work.answered,
@@ -295,11 +300,13 @@ class Agent:
     async def _report_forever(self, work: runner.Runner) -> None:
         while not work.over:
             try:
+                await work.steer()
                 await work.measure_clock()
                 run_id = await self.store.run_id() if self.store else ""
                 if self._run_id and run_id != self._run_id and work.tools is not None:
                     # Another life of the store may have forgotten what it answered, index entries included: P2.
                     work.tools.offered.clear()
+                    work.steering.forget()
                     await work.store.enter({site: self._score(site) for site in work.owned.sites})
                 self._run_id = run_id
                 await work.store.tell_owners(work.owned.owner_of)
@@ -347,6 +354,9 @@ class Agent:
             late_contacts=work.late,
             smallest_gap_ratio=work.smallest_gap_ratio,
             later_in_s=min(later, default=None),
+            scope=work.steering.scope.digest,
+            scope_version=work.steering.scope_version,
+            pause_version=work.steering.pauses.version,
         )
 
     # -- epoch summaries: written by the node whose proposal became the view

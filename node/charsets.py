@@ -7,18 +7,28 @@ import codecs
 import re
 from typing import Final
 
-DECLARED_BYTES: Final = 1_024  # HTML: a page must declare its charset within these first bytes
+DECLARED_BYTES: Final = 16_384
+"""HTML wants the declaration within 1,024 bytes, but browsers change over when they meet it later; few come later."""
 
-_META_CHARSET = re.compile(
-    rb"<meta[^>]{0,512}?charset\s{0,16}=\s{0,16}[\"']?\s{0,16}([A-Za-z0-9_:.-]{1,40})", re.IGNORECASE
+_WS: Final = rb"\t\n\f\r "
+# One attribute, as "prescan a byte stream" reads it; a match that reaches the end of the bytes is an unfinished tag.
+_ATTRIBUTE = re.compile(
+    rb"[%(ws)s/]*+(?P<name>[^%(ws)s/>][^%(ws)s/>=]*+)"
+    rb"(?:[%(ws)s]*+=[%(ws)s]*+(?:\"(?P<double>[^\"]*+)(?:\"|\Z)|'(?P<single>[^']*+)(?:'|\Z)"
+    rb"|(?=>)|(?P<bare>[^%(ws)s>\"'][^%(ws)s>]*+)|\Z))?+" % {b"ws": _WS}
+)
+_TAG = re.compile(rb"(?:(?P<meta>meta(?=[%(ws)s/]))|/?[a-z][^%(ws)s>]*+)" % {b"ws": _WS}, re.IGNORECASE)
+_IN_CONTENT = re.compile(
+    rb"charset[%(ws)s]*+=[%(ws)s]*+(?:\"([^\"]*)\"|'([^']*)'|([^%(ws)s;\"'][^%(ws)s;]*+))" % {b"ws": _WS}, re.IGNORECASE
 )
 _XML_CHARSET = re.compile(rb"^\s{0,64}<\?xml[^>]{0,256}?encoding\s{0,16}=\s{0,16}[\"']([A-Za-z0-9_:.-]{1,40})[\"']")
-_COMMENT = re.compile(rb"<!--.*?(?:-->|\Z)", re.DOTALL)
+_LABEL = re.compile(r"[a-z0-9_:.+-]{1,40}")
+_LABEL_ENDS: Final = "\t\n\f\r "
 # One parameter of a Content-Type; a quoted value may hold what looks like another parameter.
 _PARAMETER = re.compile(r";\s*([A-Za-z0-9_-]{1,40})\s*=\s*(\"[^\"]*\"?|[^;,\"]*)")
 _BOMS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
 
-# Python's canonical codec name -> the codec that browsers use for it. What is not here is no charset of a web
+# Python's canonical codec name -> the codec that browsers write in for it. What is not here is no charset of a web
 # page (utf-7 and Python's own byte transforms among them).
 _CODECS: Final = {
     "ascii": "cp1252",
@@ -26,8 +36,8 @@ _CODECS: Final = {
     "iso8859-9": "cp1254",
     "iso8859-11": "cp874",
     "tis-620": "cp874",
-    "gb2312": "gb18030",
-    "gbk": "gb18030",
+    "gb2312": "gbk",
+    "gbk": "gbk",
     "big5": "big5hkscs",
     "shift_jis": "cp932",
     "euc_kr": "cp949",
@@ -56,6 +66,9 @@ _CODECS: Final = {
     )
 }
 
+
+# Browsers read some encodings with a larger one than they write.
+_READERS: Final = {"gbk": "gb18030"}
 
 # Labels that browsers know and Python does not.
 _ALIASES: Final = {
@@ -89,28 +102,81 @@ _ALIASES: Final = {
 
 
 def charset_of(body: bytes, content_type: str | None) -> str:
-    """The codec of a body: BOM, Content-Type, its own word, UTF-8 if it is that, else windows-1252."""
+    """The Python codec that a body is read with."""
+    return reader_of(encoding_of(body, content_type))
+
+
+def encoding_of(body: bytes, content_type: str | None) -> str:
+    """The codec of a body: BOM, Content-Type, its own word, UTF-8 if it is that, else windows-1252.
+
+    It is the one that the queries of the page's links are written in; `reader_of` gives the one to read it with.
+    """
     for mark, name in _BOMS:
         if body.startswith(mark):
             return name
     return in_header(content_type or "") or declared_in(body) or ("utf-8" if _is_utf8(body) else "cp1252")
 
 
+def reader_of(encoding: str) -> str:
+    """The Python codec that a body in this encoding is read with."""
+    return _READERS.get(encoding, encoding)
+
+
 def declared_in(body: bytes) -> str | None:
-    """The codec that a page declares in its first 1,024 bytes, comments left out."""
-    head = _COMMENT.sub(b"", body[:DECLARED_BYTES])
-    for pattern in (_META_CHARSET, _XML_CHARSET):
-        found = pattern.search(head)
-        if found is not None:
-            codec = codec_of(found[1].decode("ascii"), in_page=True)
-            if codec is not None:
+    """The codec that a page declares near its beginning: HTML's "prescan a byte stream", then XML's own way."""
+    head = body[:DECLARED_BYTES]
+    if b"charset" not in head and b"charset" not in head.lower():
+        return _in_xml(head)
+    at = 0
+    while (at := head.find(b"<", at)) >= 0:
+        at += 1
+        if head.startswith(b"!--", at):
+            end = head.find(b"-->", at + 1)  # the two dashes that open may be those that close
+            at = end + 3 if end >= 0 else len(head)
+        elif tag := _TAG.match(head, at):
+            attributes, at = _attributes(head, tag.end())
+            codec = _of_meta(attributes) if tag["meta"] else None
+            if codec is not None and at < len(head):
                 return codec
-    return None
+        elif head[at : at + 1] in {b"!", b"/", b"?"}:
+            end = head.find(b">", at)
+            at = end if end >= 0 else len(head)
+    return _in_xml(head)
+
+
+def _attributes(head: bytes, at: int) -> tuple[dict[bytes, bytes], int]:
+    """A tag's attributes, the first of each name counting, and where they end: at the end of all if unfinished."""
+    found: dict[bytes, bytes] = {}
+    while one := _ATTRIBUTE.match(head, at):
+        at = one.end()
+        found.setdefault(one["name"].lower(), one["double"] or one["single"] or one["bare"] or b"")
+    return found, at if head.find(b">", at) >= 0 else len(head)
+
+
+def _of_meta(attributes: dict[bytes, bytes]) -> str | None:
+    """What a meta element declares: its charset, or the content of one that stands for Content-Type."""
+    if b"charset" in attributes:
+        return codec_of(attributes[b"charset"].decode("latin-1"), in_page=True)
+    if attributes.get(b"http-equiv", b"").lower() != b"content-type":
+        return None
+    found = _IN_CONTENT.search(attributes.get(b"content", b""))
+    label = (found[1] or found[2] or found[3] or b"") if found else b""
+    return codec_of(label.decode("latin-1"), in_page=True)
+
+
+def _in_xml(head: bytes) -> str | None:
+    found = _XML_CHARSET.search(head)
+    return codec_of(found[1].decode("ascii"), in_page=True) if found else None
 
 
 def codec_of(label: str, *, in_page: bool) -> str | None:
-    """The Python codec for a charset label, None for what is none; UTF-16 counts only outside the page."""
-    label = label.strip().lower()
+    """The Python codec of a charset label, None for what is none; UTF-16 counts only outside the page.
+
+    It is the one to write in; see `reader_of`.
+    """
+    label = label.strip(_LABEL_ENDS).lower()
+    if not _LABEL.fullmatch(label):  # Python's look-up would read any other character as an underscore
+        return None
     try:
         name = codecs.lookup(_ALIASES.get(label, label.removeprefix("x-"))).name
     except (LookupError, ValueError):
@@ -122,7 +188,7 @@ def codec_of(label: str, *, in_page: bool) -> str | None:
 
 def text_of(body: bytes, charset: str) -> str:
     """The body as text, its BOM left out, replacement characters for what is broken."""
-    return body.decode(charset, "replace").removeprefix("\ufeff")
+    return body.decode(reader_of(charset), "replace").removeprefix("\ufeff")
 
 
 def in_header(content_type: str) -> str | None:

@@ -24,9 +24,11 @@ from shared import clock, errors
 TTL_MIN_S = 60.0
 TTL_MAX_S = 3_600.0
 TTL_FAILED_S = 30.0  # soon enough for a name that is being repaired, and no flood of questions for one that is not
-CACHE_NAMES_MAX = 20_000
+TTL_GONE_S = 86_400.0  # of a name that its zone says is none: it was mistyped or given up
+CACHE_NAMES_MAX = 50_000  # some 250 bytes each
 LOOKUPS_MAX = 64  # more at once only make resolvers drop questions
 LOOKUP_S = 10.0
+TURN_S = 20.0  # that a look-up waits for others before it is told to come back
 QUESTION_S = 2.0
 TRIES = 2
 
@@ -57,6 +59,10 @@ BAD_PORTS = frozenset({
 
 class UnresolvedError(OSError):
     """The name has no address now; the text is the resolver's word for why."""
+
+
+class BusyError(OSError):
+    """So many look-ups are in flight that this one found no turn: it says nothing of the name."""
 
 
 class ForbiddenError(OSError):
@@ -99,8 +105,13 @@ class Resolver:
         self._known: collections.OrderedDict[str, _Known] = collections.OrderedDict()
         self._turns = asyncio.Semaphore(LOOKUPS_MAX)
 
+    @property
+    def fixed(self) -> bool:
+        """Every host leads to the one address of `connect_to`."""
+        return self._connect_to is not None
+
     async def lookup(self, host: str, port: int) -> Address:
-        """The address for one attempt. Raises UnresolvedError or ForbiddenError."""
+        """The address for one attempt. Raises UnresolvedError, ForbiddenError or BusyError."""
         if self._connect_to is not None:
             target, target_port = self._connect_to
             ip = (await self._ips(target))[0]
@@ -167,14 +178,22 @@ class Resolver:
         if self._channel is None:
             self._channel = aiodns.DNSResolver(nameservers=self._nameservers, timeout=QUESTION_S, tries=TRIES)
         try:
-            async with asyncio.timeout(LOOKUP_S), self._turns:
+            async with asyncio.timeout(TURN_S):
+                await self._turns.acquire()
+        except TimeoutError:
+            raise BusyError("look-ups") from None
+        try:
+            async with asyncio.timeout(LOOKUP_S):
                 found = await self._channel.getaddrinfo(host, type=socket.SOCK_STREAM)
         except aiodns_error.DNSError as error:
-            return _Known([], clock.boot_s() + TTL_FAILED_S, str(error.args[-1]))
+            ttl_s = TTL_GONE_S if error.args[0] == aiodns_error.ARES_ENOTFOUND else TTL_FAILED_S
+            return _Known([], clock.boot_s() + ttl_s, str(error.args[-1]))
         except TimeoutError:
             return _Known([], clock.boot_s() + TTL_FAILED_S, "timeout")
         except (UnicodeError, ValueError) as error:
             return _Known([], clock.boot_s() + TTL_FAILED_S, f"not a name: {error}")
+        finally:
+            self._turns.release()
         # IPv4 first: with one address an attempt, a machine without IPv6 must not lose every first attempt.
         nodes = sorted(found.nodes, key=lambda node: node.family != socket.AF_INET)
         ips = list(dict.fromkeys(_text(node) for node in nodes))

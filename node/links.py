@@ -5,9 +5,10 @@ A page is thinned to the few tags that matter before a tree is built of it: HTML
 search engines publish.
 """
 
+import contextlib
 import dataclasses
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 from selectolax import lexbor
 
@@ -19,10 +20,9 @@ TITLE_CHARS_MAX: Final = 500  # of a title; more is a page that put its text the
 HTML_TYPES: Final = frozenset({"text/html", "application/xhtml+xml"})
 
 _LINKS: Final = "a[href],area[href],iframe[src]"
-_SCHEME = re.compile(r"[\x00-\x20]*([A-Za-z][A-Za-z0-9+.-]*):")
 # Possessive throughout, and never without a match: time is linear in the page, whatever it holds. A tag of more
 # than 64 attributes (two steps each) is no link but an attack on whoever compares them pairwise.
-_KEPT: Final = "a|area|base|meta|iframe|frame|title|script|style|textarea|xmp"
+_KEPT: Final = "a|area|base|meta|link|iframe|frame|title|script|style|textarea|xmp"
 _STEP: Final = r"""(?:[\s/]++|[^\s/>][^\s/>=]*+(?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+)?+)?+)"""
 _NEXT_TAG = re.compile(
     rf"(?:[^<]++|<(?:/[a-z]|(?!(?:{_KEPT})[\s/>])[a-z])[^\s/>]*+{_STEP}*+(?:>|\Z)"
@@ -36,6 +36,9 @@ _RAW: Final = {
     name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE)
     for name in ("script", "style", "textarea", "xmp", "title", "iframe")
 }
+# One `<target>; name=value; name="value"` of a Link header, commas within quotes and targets left whole.
+_LINK_VALUE = re.compile(r"""[\s,]*+<([^>]*+)>((?:\s*+;(?:[^",;]++|"(?:[^"\\]|\\.)*+"?+)*+)*+)\s*+""", re.DOTALL)
+_LINK_PARAM = re.compile(r""";\s*+([^\s=;"]++)\s*+=\s*+(?:"([^"]*+)"|([^\s;"]++))""")
 _REFRESH = re.compile(r"\s*(?:[0-9][0-9.]*|\.[0-9.]*)\s*[;,]?\s*(?:url\s*=\s*)?(.+)", re.IGNORECASE | re.DOTALL)
 
 
@@ -51,19 +54,26 @@ class Page:
     nofollow: bool = False
     noindex: bool = False
     bad_links: int = 0
+    canonical: str | None = None
+    """Which URL the page says it is (rel=canonical), in our form; recorded, not obeyed."""
 
 
-def extract(body: bytes, *, content_type: str | None, url: str, links_max: int, token: str = "") -> Page:
+def extract(
+    body: bytes, *, content_type: str | None, url: str, links_max: int, token: str = "", form: urls.Form = urls.PLAIN
+) -> Page:
     """Read one page; `token` is our product token, whose own meta robots element counts beside "robots".
 
-    No body makes this raise; one that is not HTML gives an empty page.
+    Links come in the operator's form, their queries in the page's encoding. No body makes this raise; one that is
+    not HTML gives an empty page.
     """
+    encoding = charsets.encoding_of(body, content_type)
+    charset = charsets.reader_of(encoding)
     if not is_html(body, content_type):
-        return Page(charset=charsets.charset_of(body, content_type))
-    charset = charsets.charset_of(body, content_type)
+        return Page(charset=charset)
     tree = lexbor.LexborHTMLParser(thinned(charsets.text_of(body, charset)))
     noindex, nofollow = _meta_robots(tree, token.lower())
-    found: tuple[tuple[str, ...], int] = ((), 0) if nofollow else _links(tree, url=url, links_max=links_max)
+    place = _Place(_base(tree, url, encoding), form, encoding)
+    found: tuple[tuple[str, ...], int] = ((), 0) if nofollow else _links(tree, place, links_max=links_max)
     return Page(
         links=found[0],
         title=_title(tree),
@@ -71,7 +81,16 @@ def extract(body: bytes, *, content_type: str | None, url: str, links_max: int, 
         nofollow=nofollow,
         noindex=noindex,
         bad_links=found[1],
+        canonical=_canonical(tree, place),
     )
+
+
+class _Place(NamedTuple):
+    """What a page's links are read by."""
+
+    base: str
+    form: urls.Form
+    encoding: str
 
 
 def is_html(body: bytes, content_type: str | None) -> bool:
@@ -100,6 +119,20 @@ def robots_directives(values: tuple[str, ...], token: str = "") -> tuple[bool, b
     return noindex, nofollow
 
 
+def canonical_header(values: tuple[str, ...], url: str, form: urls.Form = urls.PLAIN) -> str | None:
+    """The first rel=canonical of a page's Link headers (RFC 8288) that is a URL we could crawl; None if none is."""
+    for value in values:
+        at = 0
+        while (link := _LINK_VALUE.match(value, at)) is not None and link.end() > at:
+            at = link.end()
+            params = {name.lower(): quoted or bare for name, quoted, bare in reversed(_LINK_PARAM.findall(link[2]))}
+            rel = "" if "anchor" in params else params.get("rel", "")  # with an anchor it speaks of another page
+            if "canonical" in rel.lower().split():
+                with contextlib.suppress(errors.InvalidUrl):
+                    return urls.canonical(link[1], url, form=form)
+    return None
+
+
 def thinned(text: str) -> str:
     """The page's links, bases, metas and titles alone, in order, as flat markup."""
     kept: list[str] = []
@@ -116,13 +149,15 @@ def thinned(text: str) -> str:
         elif name in {"iframe", "frame"}:
             # A frame outside a frameset would be dropped by the tree; a crawler follows it all the same.
             kept.append(f"<iframe{found['tag'][len(name) + 1 :]}</iframe>")
+        elif name == "link" and "canonical" not in found["tag"].lower():
+            continue  # a style sheet, an icon: most of them
         elif name and name not in _RAW:
             kept.append(found["tag"])
     return "".join(kept)
 
 
-def _links(tree: lexbor.LexborHTMLParser, *, url: str, links_max: int) -> tuple[tuple[str, ...], int]:
-    base = _base(tree, url)
+def _links(tree: lexbor.LexborHTMLParser, place: _Place, *, links_max: int) -> tuple[tuple[str, ...], int]:
+    base, form, encoding = place
     links: dict[str, None] = {}
     seen: set[str] = set()
     bad = 0
@@ -130,12 +165,12 @@ def _links(tree: lexbor.LexborHTMLParser, *, url: str, links_max: int) -> tuple[
         if raw in seen:
             continue
         seen.add(raw)
-        scheme = _SCHEME.match(raw)
+        scheme = urls.SCHEME.match(raw)
         # mailto:, javascript: and their like are no bad links, they are none; "#" is this page.
         if raw.startswith("#") or (scheme is not None and scheme[1].lower() not in {"http", "https"}):
             continue
         try:
-            links[urls.canonical(raw, base)] = None
+            links[urls.canonical(raw, base, form=form, encoding=encoding)] = None
         except errors.InvalidUrl:
             bad += 1
         if len(links) >= links_max:
@@ -168,14 +203,25 @@ def _unquoted(target: str) -> str:
     return target[1:].partition(target[0])[0] if target[:1] in {"'", '"'} else target
 
 
-def _base(tree: lexbor.LexborHTMLParser, url: str) -> str:
+def _canonical(tree: lexbor.LexborHTMLParser, place: _Place) -> str | None:
+    """The first rel=canonical that is a URL we could crawl."""
+    for node in tree.css("link[rel][href]"):
+        attributes = node.attributes
+        href = attributes["href"]
+        if href and "canonical" in (attributes["rel"] or "").lower().split():
+            with contextlib.suppress(errors.InvalidUrl):
+                return urls.canonical(href, place.base, form=place.form, encoding=place.encoding)
+    return None
+
+
+def _base(tree: lexbor.LexborHTMLParser, url: str, encoding: str) -> str:
     """The first base element's href, if it is a URL we could crawl, else the page's own."""
     node = tree.css_first("base[href]")
     href = node.attributes.get("href") if node is not None else None
     if not href:
         return url
     try:
-        return urls.canonical(href, url)
+        return urls.canonical(href, url, encoding=encoding)
     except errors.InvalidUrl:
         return url
 

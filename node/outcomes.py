@@ -5,7 +5,7 @@ It reads no clock but for how long ago the request started, and asks nobody anyt
 
 import msgspec
 
-from node import fetch, revisit, turn
+from node import fetch, recrawl, revisit, traps, turn
 from shared import clock, config, records
 
 Refusals = list[tuple[records.QueuedUrl, str]]
@@ -20,18 +20,52 @@ def of_page(
     *,
     after: records.PageRecord,
     refused: Refusals,
+    aside: str | None = None,
 ) -> records.Commit:
-    """All that a page's answer changes; `after` is the page's record, `refused` what was passed over on the way."""
+    """All that a page's answer changes; `after` is the page's record, `refused` what was passed over on the way,
+    `aside` a reason to set the URL aside that is not the answer's own.
+    """
     base = of_refusals(settings, refused)
-    change = msgspec.structs.replace(base, done=(*base.done, queued), pages=((queued.url, after),), visits=1)
-    match _plan(now, settings, answer, after):
-        case revisit.Done(again_s=None):
-            pass
-        case revisit.Done(again_s=seconds) | revisit.Later(seconds=seconds):
-            change = msgspec.structs.replace(change, later=(*change.later, (queued.url, seconds, queued.priority)))
+    found = msgspec.structs.replace(after, priority=queued.priority, depth=queued.depth, role=queued.role)
+    again_s, price = _again(now, settings, queued, after)
+    change = msgspec.structs.replace(
+        base,
+        done=(*base.done, queued),
+        pages=((queued.url, found),),
+        visits=1,
+        bytes=answer.body_bytes,
+        price=price,
+    )
+    pause_s = now.pace.due_in_s if now.pace else 0.0
+    plan: revisit.Plan = (
+        revisit.SetAside(aside)
+        if aside
+        else _plan(settings, answer, attempts=after.attempts, pause_s=pause_s, again_s=again_s)
+    )
+    match plan:
+        case revisit.Done(again_s=seconds) if seconds is not None:
+            change = msgspec.structs.replace(change, fresh=((queued.url, seconds),))
+        case revisit.Later(seconds=seconds):
+            again = records.Later(queued.url, seconds, queued.priority, queued.meta)
+            change = msgspec.structs.replace(change, later=(*change.later, again))
         case revisit.SetAside(reason=reason):
             change = msgspec.structs.replace(change, set_aside=(*change.set_aside, (queued.url, reason)))
     return paced(now, answer, change)
+
+
+def with_slots(change: records.Commit, record: records.SiteRecord, settings: config.Config) -> records.Commit:
+    """How often the site's recrawl slots come; every commit says it, since the setting is its owner's."""
+    if not settings.recrawl.enabled:
+        return change
+    gap_s = _slot_gap_s(record, settings)
+    return msgspec.structs.replace(change, fresh_gap_s=gap_s, fresh_min_s=settings.recrawl.interval_min_s)
+
+
+def with_endless(change: records.Commit, record: records.SiteRecord, pattern: str | None) -> records.Commit:
+    """A pattern of URLs that was found to have no end, kept with the site; the oldest is forgotten beyond a number."""
+    if pattern is None or pattern in record.endless:
+        return change
+    return msgspec.structs.replace(change, endless=traps.with_endless(record.endless, pattern))
 
 
 def of_refusals(settings: config.Config, refused: Refusals) -> records.Commit:
@@ -49,7 +83,7 @@ def of_refusals(settings: config.Config, refused: Refusals) -> records.Commit:
             backoff_cap_s=polite.backoff_cap_s,
         )
         if isinstance(what, revisit.Later):
-            later.append((queued.url, what.seconds, queued.priority))
+            later.append(records.Later(queued.url, what.seconds, queued.priority, queued.meta))
         else:
             aside.append((queued.url, reason))
     return records.Commit(done=tuple(queued for queued, _ in refused), later=tuple(later), set_aside=tuple(aside))
@@ -91,19 +125,42 @@ def unpaced(now: turn.Turn, change: records.Commit) -> records.Commit:
     )
 
 
-def _plan(now: turn.Turn, settings: config.Config, answer: fetch.Answer, after: records.PageRecord) -> revisit.Plan:
-    recrawl, polite = settings.recrawl, settings.politeness
-    again_s = None
-    if recrawl.enabled:
-        again_s = revisit.interval_s(
-            after, minimum=recrawl.interval_min_s, maximum=recrawl.interval_max_s, start=recrawl.interval_start_s
-        )
+def _plan(
+    settings: config.Config, answer: fetch.Answer, *, attempts: int, pause_s: float, again_s: float | None
+) -> revisit.Plan:
+    polite = settings.politeness
     return revisit.plan(
         answer.outcome,
-        attempts=after.attempts,
-        pause_s=now.pace.due_in_s if now.pace else 0.0,
+        attempts=attempts,
+        pause_s=pause_s,
         attempts_max=settings.limits.attempts_max,
         backoff_min_s=polite.backoff_min_s,
         backoff_cap_s=polite.backoff_cap_s,
         again_s=again_s,
     )
+
+
+def _again(
+    now: turn.Turn, settings: config.Config, queued: records.QueuedUrl, after: records.PageRecord
+) -> tuple[float | None, float]:
+    """When the page is wanted again, in seconds, and the site's price after this visit."""
+    if not settings.recrawl.enabled:
+        return None, now.record.price
+    weight = recrawl.importance(queued.priority, queued.depth)
+    pass_s = now.record.page_records * _slot_gap_s(now.record, settings)
+    price = recrawl.price_of_visit(
+        now.record.price,
+        queued.page,
+        now_ms=after.last_check_ms,
+        importance=weight,
+        page_records=now.record.page_records,
+        settings=settings.recrawl,
+        pass_s=pass_s,
+    )
+    again_s = recrawl.wanted_s(after, price=price, importance=weight, settings=settings.recrawl, pass_s=pass_s)
+    return again_s, price
+
+
+def _slot_gap_s(record: records.SiteRecord, settings: config.Config) -> float:
+    delay_s = max(record.delay_s, settings.politeness.delay_min_s)
+    return recrawl.slot_gap_s(record.page_records, delay_s, settings.recrawl)

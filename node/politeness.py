@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from shared import records
 
-OWN_DOING: Final = frozenset({"guard", "aborted", "late"})  # we stopped ourselves: it says nothing about the site
+OWN_DOING: Final = frozenset({"guard", "aborted", "late", "crowded"})  # we stopped ourselves: not the site's doing
 _LEVEL_MAX: Final = 32  # doubling further only overflows; every cap is reached long before
 
 
@@ -89,7 +89,8 @@ def retry_after_s(value: str, *, now_ms: int) -> float | None:
     try:
         # A date without a zone is read as UTC, as RFC 9110 says of all its forms.
         zone = dt.timezone(dt.timedelta(seconds=fields[9] or 0))
-        until_s = dt.datetime(*fields[:6], tzinfo=zone).timestamp()
+        leap = fields[5] == 60  # a second that RFC 9110 allows and that this calendar does not know
+        until_s = dt.datetime(*fields[:5], fields[5] - leap, tzinfo=zone).timestamp() + leap
     except (ValueError, OverflowError):
         return None
     wait_s = until_s - now_ms / 1000

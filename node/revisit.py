@@ -1,6 +1,6 @@
-"""What one visit teaches about a page, what happens to its URL, and when to look again; pure.
+"""What one visit teaches about a page and its validators, and what happens to its URL; pure.
 
-The change rate is that of `records.change_rate` (Cho and Garcia-Molina, TOIT 3(3), 2003).
+When it is looked at again is worked out in `recrawl`, from the change rate of `rates`.
 """
 
 import dataclasses
@@ -8,13 +8,16 @@ from typing import Final
 
 import msgspec
 
-from node import politeness
+from node import politeness, rates, recrawl
 from shared import records
 
 PAUSES_MORE: Final = 8  # a URL may be answered by 429 or 503 this often beyond attempts_max: with 60 s doubling, 3 days
 VALIDATOR_CHARS_MAX: Final = 512  # a longer one costs more in the record than it saves
-TEMPORARY: Final = frozenset({"robots_unreachable", "backoff"})  # refusals that time may lift
-_DAY_S: Final = 86_400.0
+DOUBTS_MAX: Final = 3  # a page whose validators were found wrong so often in a row has none that are worth a condition
+PROOF_ANSWERS: Final = 20  # 304s in a row that are believed: then the content is asked for, and compared
+PROOF_S: Final = 30 * 86_400.0  # or so much time in 304s, so that a slow page's lie is found too
+GIVEN_UP: Final = 3  # recrawls without an answer, after attempts_max, until a page that was there is given up
+TEMPORARY: Final = frozenset({"robots_unreachable", "robots_elsewhere", "backoff"})  # refusals that time may lift
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,10 +49,21 @@ class Keep:
 Plan = Done | Later | SetAside | Keep
 
 
+def conditions(page: records.PageRecord) -> tuple[str | None, str | None]:
+    """The ETag and the Last-Modified to ask this page with, byte for byte as they came; (None, None): ask in full.
+
+    In full too where validators proved worthless, and now and then where they are believed: a server whose 304s lie is
+    found out by the content.
+    """
+    if page.doubts >= DOUBTS_MAX or page.unproved >= PROOF_ANSWERS:
+        return None, None
+    return page.etag, page.last_modified
+
+
 def page_after(
     page: records.PageRecord | None, outcome: records.Outcome, *, content: int | None, now_ms: int
 ) -> records.PageRecord:
-    """The page's record after a visit; `content` is the digest of a 2xx body, None for every other answer."""
+    """The page's record after a visit that asked with its `conditions`; `content` is a 2xx body's digest, or None."""
     known = page or records.PageRecord()
     match outcome:
         case records.Refused():
@@ -57,24 +71,12 @@ def page_after(
         case records.Failed(reason=reason):
             return known if reason in politeness.OWN_DOING else _unanswered(known, 0)
         case records.NotModified():
-            return _checked(known, now_ms=now_ms, changed=False)
+            return _not_modified(known, now_ms=now_ms)
         case records.Redirected(status=status):
             return _seen(known, status, content=None, now_ms=now_ms)
         case records.Fetched(status=status) if status == 429 or status >= 500:
             return _unanswered(known, status)
     return _answered(known, outcome, content=content, now_ms=now_ms)
-
-
-def interval_s(page: records.PageRecord, *, minimum: float, maximum: float, start: float) -> float:
-    """Seconds until the next visit: the mean time between changes, within bounds.
-
-    Never longer than the page has been watched so far: one quiet visit does not put it off for a month.
-    """
-    rate = records.change_rate(page.checks, page.changes, page.observed_s)
-    if rate is None:
-        return min(max(start, minimum), maximum)
-    between_changes_s = _DAY_S / rate if rate > 0 else maximum
-    return min(max(min(between_changes_s, max(page.observed_s, start)), minimum), maximum)
 
 
 def plan(
@@ -87,7 +89,11 @@ def plan(
     backoff_cap_s: float,
     again_s: float | None = None,
 ) -> Plan:
-    """What happens to the URL; `attempts` counts this visit too, `pause_s` is the site's new due."""
+    """What happens to the URL; `attempts` counts this visit too, `pause_s` is the site's new due.
+
+    `again_s` is when a page that was there is wanted again (`wanted_s`), None for one that is not to be visited again.
+    A page that was there is given up later than one that never was: an outage must not end its recrawls.
+    """
     match outcome:
         case records.Refused(reason=reason):
             return Later(max(pause_s, backoff_min_s)) if reason in TEMPORARY else SetAside(reason)
@@ -102,7 +108,7 @@ def plan(
         case _:
             return Done(again_s)
     if attempts >= limit:
-        return SetAside(why)
+        return SetAside(why) if again_s is None or attempts >= limit + GIVEN_UP else Done(again_s)
     growing_s = backoff_min_s * 2 ** min(max(attempts - 1, 0), 32)
     return Later(max(pause_s, min(growing_s, backoff_cap_s)))
 
@@ -112,16 +118,29 @@ def header(headers: tuple[tuple[str, str], ...], name: str) -> str | None:
     return next((value for key, value in headers if key.lower() == name), None)
 
 
+def _not_modified(known: records.PageRecord, *, now_ms: int) -> records.PageRecord:
+    if conditions(known) == (None, None):  # the answer to no question: it tells nothing of the content
+        return _unread(known, 304, now_ms=now_ms)
+    waited_s = max(now_ms - known.last_check_ms, 0) / 1000
+    unproved = known.unproved + 1 + int(PROOF_ANSWERS * min(waited_s / PROOF_S, 1.0))
+    return msgspec.structs.replace(_checked(known, now_ms=now_ms, changed=False), unproved=unproved, gone=0)
+
+
 def _answered(
     known: records.PageRecord, outcome: records.Fetched, *, content: int | None, now_ms: int
 ) -> records.PageRecord:
     if not 200 <= outcome.status < 300:
-        return _seen(known, outcome.status, content=None, now_ms=now_ms)
+        seen = _seen(known, outcome.status, content=None, now_ms=now_ms)
+        return msgspec.structs.replace(seen, gone=known.gone + 1) if outcome.status in {404, 410} else seen
     if outcome.truncated in {None, "size"}:
         return _fetched(known, outcome, content=content, now_ms=now_ms)
     # A torn body says nothing about change, and its validators would make the torn copy permanent.
-    torn = msgspec.structs.replace(known, etag=None, last_modified=None, status=outcome.status, attempts=0)
-    return torn if known.last_check_ms else msgspec.structs.replace(torn, last_check_ms=now_ms)
+    return msgspec.structs.replace(_unread(known, outcome.status, now_ms=now_ms), etag=None, last_modified=None)
+
+
+def _unread(known: records.PageRecord, status: int, *, now_ms: int) -> records.PageRecord:
+    """An answer from which nothing is learnt of the content: the interval goes on until one that tells."""
+    return msgspec.structs.replace(known, status=status, attempts=0, last_check_ms=known.last_check_ms or now_ms)
 
 
 def _fetched(
@@ -129,31 +148,55 @@ def _fetched(
 ) -> records.PageRecord:
     etag = _validator(header(outcome.headers, "etag"))
     modified = _validator(header(outcome.headers, "last-modified"))
+    doubts = _doubts(known, etag, modified, content=content)
+    seen = msgspec.structs.replace(_seen(known, outcome.status, content=content, now_ms=now_ms), doubts=doubts)
+    if doubts >= DOUBTS_MAX:
+        return seen
     same = known.last_check_ms > 0 and known.content == content
-    seen = _seen(known, outcome.status, content=content, now_ms=now_ms)
+    wrong = doubts > known.doubts  # one that changed while the content did not would only ever earn full answers
     return msgspec.structs.replace(
         seen,
-        # A validator that changed while the content did not would only ever earn full answers.
-        etag=None if same and known.etag not in {None, etag} else etag,
-        last_modified=None if same and known.last_modified not in {None, modified} else modified,
+        etag=None if wrong and (not same or known.etag not in {None, etag}) else etag,
+        last_modified=None if wrong and (not same or known.last_modified not in {None, modified}) else modified,
     )
+
+
+def _doubts(known: records.PageRecord, etag: str | None, modified: str | None, *, content: int | None) -> int:
+    """How much speaks against the page's validators after a whole 2xx answer with these.
+
+    A validator that changed while the content did not speaks against them. So does content that changed behind a row of
+    304s, found by asking in full: without doubt where the validator is the same as before. A change that a condition
+    told of speaks for them.
+    """
+    if known.doubts >= DOUBTS_MAX or not known.last_check_ms or (known.etag is None and known.last_modified is None):
+        return known.doubts
+    moved = known.etag not in {None, etag} or known.last_modified not in {None, modified}
+    if known.content == content:
+        return known.doubts + int(moved)
+    if known.unproved < PROOF_ANSWERS:
+        return 0 if moved else known.doubts
+    return known.doubts + 1 if moved else DOUBTS_MAX
 
 
 def _seen(known: records.PageRecord, status: int, *, content: int | None, now_ms: int) -> records.PageRecord:
     """A whole answer of this status: its validators are for the caller to set."""
     checked = _checked(known, now_ms=now_ms, changed=known.content != content)
-    return msgspec.structs.replace(checked, etag=None, last_modified=None, content=content, status=status)
+    return msgspec.structs.replace(
+        checked, etag=None, last_modified=None, content=content, status=status, unproved=0, gone=0
+    )
 
 
 def _checked(known: records.PageRecord, *, now_ms: int, changed: bool) -> records.PageRecord:
     if not known.last_check_ms:
         return msgspec.structs.replace(known, last_check_ms=now_ms, attempts=0)
+    # The store's clock may step back; a page was never watched for less than nothing.
+    waited_s = max(now_ms - known.last_check_ms, 0) / 1000
     return msgspec.structs.replace(
         known,
         checks=known.checks + 1,
         changes=known.changes + int(changed),
-        # The store's clock may step back; a page was never watched for less than nothing.
-        observed_s=known.observed_s + max(now_ms - known.last_check_ms, 0) / 1000,
+        observed_s=known.observed_s + waited_s,
+        intervals=rates.seen(recrawl.history_of(known), waited_s=waited_s, changed=changed),
         last_check_ms=max(now_ms, known.last_check_ms),
         attempts=0,
     )

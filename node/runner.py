@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 import tenacity
 
-from node import chronicle, fetch, guard, ownership, schedule, turn, visit
+from node import chronicle, fetch, guard, ownership, schedule, steering, turn, visit
 from shared import (
     agreement,
     clock,
@@ -61,6 +61,7 @@ class Runner:
             delay_min_s=settings.politeness.delay_min_s,
         )
         self.due = schedule.Schedule()
+        self.steering = steering.Steering(settings)
         self.chronicle = chronicle.Chronicle(self.me, store_ms_at=self.store_ms_at)
         self.visits: dict[str, asyncio.Task[None]] = {}
         self.trouble: str | None = None
@@ -87,6 +88,8 @@ class Runner:
         self._cut: dict[asyncio.Task[None], float] = {}
         self._damaged: dict[str, float] = {}
         """Sites that the store's bytes do not let us work on, and when they are claimed again."""
+        self._parked: set[str] = set()
+        """Sites that are paused and have something to do: looked at again when what is paused changes."""
         self._work = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
 
@@ -289,12 +292,15 @@ class Runner:
                 self._start(site, now_s)
             next_s = self.due.next_s()
             wait_s = 0.25 if next_s is None else min(max(next_s - clock.boot_s(), 0.001), 0.25)
-            if len(self.visits) >= self.settings.node.concurrency or not self._may_start():
+            if self.steering.all_paused:
+                wait_s = 0.25
+            elif len(self.visits) >= self.settings.node.concurrency or not self._may_start():
                 wait_s = 0.05
             await self._worked(wait_s)
 
     def _may_start(self) -> bool:
-        return self.trouble is None and self._session().authority()
+        heard = self.steering
+        return self.trouble is None and heard.heard and not heard.all_paused and self._session().authority()
 
     async def _worked(self, timeout_s: float = 0.25) -> None:
         """Wait until something was queued, at most so long."""
@@ -310,6 +316,9 @@ class Runner:
     # -- visits
 
     def _start(self, site: str, now_s: float) -> None:
+        if self.steering.paused(site):
+            self._parked.add(site)
+            return
         held = self.owned.sites.get(site)
         if held is not None and held.phase is ownership.Phase.RESTING and held.record and not held.record.head:
             self.apply(self.owned.found([site]))  # the first of `later` has fallen due
@@ -409,6 +418,21 @@ class Runner:
         self.chronicle.agreed(self.owned.placement, view, epoch, boot_s=clock.boot_s())
         self._work.set()
 
+    # -- the operator
+
+    async def steer(self) -> None:
+        """Hear what the operator says; sites that are paused no more have their turn again. Raises StoreUnavailable."""
+        if not await self.steering.read(self.store):
+            return
+        now_s = clock.boot_s()
+        for site in [site for site in self._parked if not self.steering.paused(site)]:
+            self._parked.discard(site)
+            held = self.owned.sites.get(site)
+            if held is not None and held.phase is ownership.Phase.RESTING:
+                head = held.record.head if held.record else ()
+                self.due.put(site, max(now_s, held.ready_s), priority=head[0].priority if head else -1)
+        self._work.set()
+
     # -- the store
 
     async def answered(self, ask: Callable[[], Awaitable[T]]) -> T:
@@ -433,6 +457,7 @@ class Runner:
             log.warning("store.lost", error=str(error))
             self._counts.store_errors.labels("redis").inc()
         self.trouble = str(error)
+        self.steering.forget()
         if self.tools is not None:
             self.tools.offered.clear()  # it may come back without its last second
 

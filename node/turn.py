@@ -7,14 +7,13 @@ import random
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from node import fetch, guard, ownership, politeness, robots
-from node.sinks import jsonl
-from shared import agreement, clock, config, frontier, logs, metrics, records, sites
+from node import fetch, guard, ownership, politeness, robots, steering, traps
+from node.sinks import pages
+from shared import agreement, clock, config, frontier, logs, metrics, records, sites, urls
 
 T = TypeVar("T")
-Visit = Literal["first", "recrawl", "retry", "robots"]
 
 
 class Answered(Protocol):
@@ -36,7 +35,12 @@ class Tools:
     owner_of: Callable[[str], str | None]
     epoch: Callable[[], int]
     crawl_log: logs.CrawlLog
-    sink: jsonl.JsonlSink | None
+    sinks: pages.Sink | None
+    form: urls.Form
+    """The canonical form of every URL that is queued."""
+    steering: steering.Steering
+    """What may be asked for, as last heard."""
+    watch: traps.Watch
     counts: metrics.Metrics
     clock_error_ms: Callable[[], int]
     answered: Answered
@@ -86,10 +90,12 @@ def own_doing(outcome: records.Outcome) -> bool:
     return isinstance(outcome, records.Failed) and outcome.reason in politeness.OWN_DOING
 
 
-def rest(now: Turn, settings: config.Config, answer: fetch.Answer, *, visit: Visit) -> None:
+def rest(now: Turn, settings: config.Config, answer: fetch.Answer, *, visit: pages.Visit) -> None:
     """Leave the site alone from this moment on, whatever becomes of the answer: a commit may fail, or wait (P1)."""
     outcome = answer.outcome
     if not answer.sent and own_doing(outcome):
+        # Another site of the same machine has just been asked: our turn there is kept until then.
+        now.held.ready_s = max(now.held.ready_s, answer.end_boot_s + answer.wait_s)
         return
     if isinstance(outcome, records.Failed) and (visit == "robots" or outcome.reason == "dns"):
         # A dead origin is left alone by its robots answer; its sister origins are not to pay for it with a back-off.
@@ -112,14 +118,15 @@ async def request(
     tools: Tools,
     url: str,
     *,
-    visit: Visit,
+    visit: pages.Visit,
     etag: str | None = None,
     last_modified: str | None = None,
     bytes_max: int | None = None,
+    wanted: Callable[[str | None], bool] | None = None,
 ) -> fetch.Answer:
     """One request under the permit, written to the crawl log whatever it came to."""
     answer = await tools.fetcher.fetch(
-        url, permit=now.permit, etag=etag, last_modified=last_modified, bytes_max=bytes_max
+        url, permit=now.permit, etag=etag, last_modified=last_modified, bytes_max=bytes_max, wanted=wanted
     )
     rest(now, tools.settings, answer, visit=visit)
     outcome = answer.outcome
@@ -149,4 +156,7 @@ async def request(
         )
     )
     tools.on_request(held, answer, delay_ms)
+    if visit == "robots" and tools.sinks is not None:
+        page = pages.Visited(url=url, site=held.site, node=tools.node, visit=visit, answer=answer)
+        await tools.sinks.write(page)  # an archive shows what was obeyed
     return answer

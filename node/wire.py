@@ -1,6 +1,7 @@
 """aiohttp's connections under the guard: which socket, which address, one request a fetch, what is kept open.
 
-It is the only file that knows aiohttp's inner parts (`TCPConnector._factory` and `_resolve_host`,
+It also keeps what went out and what came in as bytes, since aiohttp only hands on what it made of them. It is the
+only file that knows aiohttp's inner parts (`TCPConnector._factory`, `_get` and `_resolve_host`,
 `ResponseHandler.data_received`); the tests pin each use. Nothing here judges: `node.guard` does.
 """
 
@@ -9,7 +10,7 @@ import collections
 import functools
 import re
 import ssl
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 import aiohttp
@@ -22,6 +23,10 @@ HEAD_BYTES_MAX = 1024 * 1024  # all header lines of one answer together: memory,
 INTERIMS_MAX = 512  # 1xx answers and empty lines before the answer itself: each costs a pass over what came with it
 INTERIM = re.compile(rb"\s*(?:HTTP/\d\.\d 1\d\d|$)")  # a head that another follows: 1xx, or an empty line
 FIRST_LINE_BYTES = 16
+PROTOCOL = b"HTTP/"
+CONTENT_LENGTH = re.compile(rb"^content-length[ \t]*:([^\r\n]*)\r?\n", re.IGNORECASE | re.MULTILINE)
+TRANSFER_ENCODING = re.compile(rb"^transfer-encoding[ \t]*:", re.IGNORECASE | re.MULTILINE)
+Judge = Callable[[ssl.SSLObject], str | None]
 REQUEST_TARGET = re.compile(rb"\AGET [^ ]* HTTP/")
 
 
@@ -33,9 +38,26 @@ class Exchange(guard.Contact):
         self.address: dns.Address | None = None
         self.handler: Handler | None = None
         self.scope: asyncio.Timeout | None = None
+        self._end_s: float | None = None
         self.aborted = False
+        self.wait_s = 0.0
+        """Until this fetch may be tried again, where it was not its turn."""
         self.target = b""
         """Path and query to ask for, where the URL library would say something else; empty: as it says."""
+        self.request = b""
+        """The request's head as it was written; empty until then."""
+        self.head = b""
+        """The answer's head as it came; of interim answers nothing is kept."""
+
+    def expect(self, within_s: float | None) -> None:
+        """Until the next call, end sooner than the whole fetch would; None: at the end of the whole."""
+        if self.scope is None or self.aborted:
+            return
+        if self._end_s is None:
+            self._end_s = self.scope.when()
+        now_s = asyncio.get_running_loop().time()
+        ends = [end_s for end_s in (self._end_s, None if within_s is None else now_s + within_s) if end_s is not None]
+        self.scope.reschedule(min(ends, default=None))
 
     def reset(self) -> None:
         """Take the connection down at once: the kernel forgets what it has not sent."""
@@ -55,7 +77,8 @@ class Exchange(guard.Contact):
 class Connector(aiohttp.TCPConnector):
     """Opens guarded sockets to the address its exchange names, and lets each exchange ask once."""
 
-    def __init__(self, *, connections: int, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, *, connections: int, tls: ssl.SSLContext | None, judge: Judge | None = None) -> None:
+        """`judge` says what is wrong with a certificate, where `tls` lets every one pass."""
         super().__init__(
             limit=connections,
             keepalive_timeout=KEEP_ALIVE_S,
@@ -69,7 +92,7 @@ class Connector(aiohttp.TCPConnector):
         self._idle_max = 4 * connections
         loop = asyncio.get_running_loop()
         self._factory = cast(
-            "functools.partial[client_proto.ResponseHandler]", functools.partial(Handler, loop, self.idle)
+            "functools.partial[client_proto.ResponseHandler]", functools.partial(Handler, loop, self.idle, judge)
         )
 
     async def connect(
@@ -79,11 +102,20 @@ class Connector(aiohttp.TCPConnector):
         if exchange.begun:
             # aiohttp sends an idempotent request again when the server hangs up; a second request is a second
             # contact without a delay (P1).
-            raise aiohttp.ClientConnectionError("one request a fetch")
+            raise aiohttp.ClientConnectionError("hung up without an answer, and one fetch is one request")
         exchange.begun = True
         connection = await super().connect(req, traces, timeout)
         cast("Handler", connection.protocol).begin(exchange)
         return connection
+
+    async def _get(self, key: Any, traces: list[Any]) -> aiohttp.connector.Connection | None:
+        """An idle connection, if it leads to the address that was judged for this exchange."""
+        address = current().address
+        while (connection := await super()._get(key, traces)) is not None:
+            if cast("Handler", connection.protocol).address == address:
+                return connection
+            connection.close()
+        return None
 
     async def _resolve_host(self, host: str, port: int, traces: Sequence[Any] | None = None) -> list[abc.ResolveResult]:
         del port, traces
@@ -109,11 +141,19 @@ class Connector(aiohttp.TCPConnector):
 class Handler(client_proto.ResponseHandler):
     """aiohttp's protocol, with its transport under the guard and its input cut where heads end."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, idle: "collections.OrderedDict[Handler, None]") -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        idle: "collections.OrderedDict[Handler, None]",
+        judge: Judge | None,
+    ) -> None:
         super().__init__(loop)
-        sock = current().socket
+        sock, self.address = current().socket, current().address
         assert sock is not None, "the socket is made before its protocol"
         self.socket = sock
+        self.tls_fault: str | None = None
+        """What is wrong with the server's certificate, where that is told and not refused."""
+        self._judge = judge
         self.broken: BaseException | None = None
         """Why the body in hand ends before its end."""
         self._idle = idle
@@ -121,6 +161,9 @@ class Handler(client_proto.ResponseHandler):
         self._head_bytes = self._interims = 0
         self._first_line = b""
         self._seam = b""
+        self._held = bytearray()
+        self.ambiguous = False
+        """The last answer's head told its length in two ways: nobody knows what follows it (RFC 9112 section 6.3)."""
 
     def begin(self, exchange: Exchange) -> None:
         """The connection serves this exchange from now on, and asks its permit."""
@@ -129,10 +172,14 @@ class Handler(client_proto.ResponseHandler):
         exchange.socket, exchange.handler = self.socket, self
         self.broken = None
         self._headed, self._head_bytes, self._interims, self._first_line, self._seam = False, 0, 0, b"", b""
+        self._held, self.ambiguous = bytearray(), False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         guarded = GuardedTransport(cast("asyncio.Transport", transport), self.socket)
         super().connection_made(cast("asyncio.Transport", guarded))
+        secured = transport.get_extra_info("ssl_object")
+        if self._judge is not None and secured is not None:
+            self.tls_fault = self._judge(secured)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._idle.pop(self, None)
@@ -163,7 +210,24 @@ class Handler(client_proto.ResponseHandler):
                 self.set_exception(http_exceptions.LineTooLong(b"head", HEAD_BYTES_MAX))
                 self.transport.abort()  # abort() of our own would forget the exception
                 return
-            super().data_received(piece)
+            self._parse(piece)
+
+    def _parse(self, piece: bytes) -> None:
+        """Hand a head on when it is whole: as the parser takes it, and kept as it came."""
+        self._held += piece
+        begin = bytes(self._held[:FIRST_LINE_BYTES]).lstrip()[: len(PROTOCOL)]
+        if not PROTOCOL.startswith(begin):
+            # Told at once: the end of a head that is none may never come. The parser would take RTSP and ICE, too.
+            self.set_exception(http_exceptions.BadStatusLine(repr(begin)))
+            assert self.transport is not None, "data_received asks for it"
+            self.transport.abort()
+        elif not self._first_line:  # `_cut` found an end
+            head, self._held = bytes(self._held), bytearray()
+            contact = self.socket.contact
+            if self._headed and isinstance(contact, Exchange):
+                contact.head = head
+            head, self.ambiguous = _unambiguous(head)
+            super().data_received(head)
 
     def _cut(self, data: bytes) -> tuple[bytes, bytes]:
         """`data` up to the end of a head, if there is one in it, and the rest.
@@ -202,12 +266,34 @@ class GuardedTransport:
         if isinstance(contact, Exchange) and contact.target:
             data = REQUEST_TARGET.sub(lambda _: b"GET %s HTTP/" % contact.target, data, count=1)
         with contact.start(self._socket):
+            if isinstance(contact, Exchange):
+                contact.request = bytes(data)
             self._inner.write(data)
         if contact.refusal is not None:
             raise guard.RefusalError(contact.refusal)
 
     def writelines(self, chunks: Iterable[bytes]) -> None:
         self.write(b"".join(chunks))
+
+
+def _unambiguous(head: bytes) -> tuple[bytes, bool]:
+    """The head with one Content-Length where several say the same, and none beside a Transfer-Encoding.
+
+    The parser refuses both, though RFC 9112 section 6.3 says what they mean. The flag: the length was told twice over.
+    """
+    lengths = [value.strip() for line in CONTENT_LENGTH.findall(head) for value in line.split(b",")]
+    if not lengths:
+        return head, False
+    if TRANSFER_ENCODING.search(head):
+        return CONTENT_LENGTH.sub(b"", head), True
+    if len(lengths) == 1 or not all(length.isdigit() and len(length) < 20 for length in lengths):
+        return head, False
+    if len({int(length) for length in lengths}) > 1:
+        return head, False
+    first = CONTENT_LENGTH.search(head)
+    assert first is not None, "there are lengths"
+    begin = head[: first.start()] + b"Content-Length: " + lengths[0] + b"\r\n"
+    return begin + CONTENT_LENGTH.sub(b"", head[first.end() :]), False
 
 
 def _head_end(window: bytes) -> int:

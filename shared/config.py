@@ -3,6 +3,7 @@
 Every field has its unit in its name, a default, and the reason for the default in its docstring.
 """
 
+import ipaddress
 import math
 import os
 import re
@@ -360,9 +361,20 @@ def _checked(config: Config) -> Config:
         raise errors.ConfigError("etcd_security.user and etcd_security.password_file belong together")
     if config.politeness.delay_cap_s < config.politeness.delay_min_s:
         raise errors.ConfigError("politeness.delay_cap_s is below politeness.delay_min_s")
+    if config.limits.robots_bytes_max < 500 * 1024:
+        raise errors.ConfigError("limits.robots_bytes_max is below 500 KiB, the least that RFC 9309 2.5 lets us read")
+    _check_networks(config.politeness.address_exempt)
     if config.recrawl.interval_max_s < config.recrawl.interval_min_s:
         raise errors.ConfigError("recrawl.interval_max_s is below recrawl.interval_min_s")
     return config
+
+
+def _check_networks(networks: tuple[str, ...]) -> None:
+    for network in networks:
+        try:
+            ipaddress.ip_network(network)
+        except ValueError as error:
+            raise errors.ConfigError(f"politeness.address_exempt: {error}") from error
 
 
 def _infinite(section: Section, before: str = "") -> str | None:

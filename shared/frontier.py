@@ -13,14 +13,14 @@ import asyncio
 import hashlib
 import itertools
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import resources
 from typing import Any, Literal, Self, TypeVar
 
 import msgspec
 
-from shared import durability, errors, keys, packing, records, slots, stores
+from shared import durability, errors, keys, packing, records, scope, slots, stores
 
 OFFERS_PER_CALL = 500  # of one site, so that one script splits at most three buckets of the seen set
 CALLS_PER_TRIP = 256  # commands sent before their answers are read: bounds the memory of both ends
@@ -33,6 +33,8 @@ UNTOLD_MAX = 100_000  # hints owed beyond it are dropped: owners read their arcs
 INBOX_MAX = 100_000  # hints beyond it are dropped: owners read their arcs again
 INBOX_S = 3_600  # the same for the inbox of a node that never comes back
 HANDOFFS_MAX = 1_000_000
+SCOPES_PER_TRIP = 64  # batches of seeds' rules: each may hold a thousand
+PAUSE_VERSION = "#"  # among the names of paused sites, which it cannot be: it counts what was said of them
 ROBOTS_PER_TRIP = 16  # robots answers read at once: each may hold 500 KiB
 
 Command = durability.Command
@@ -244,6 +246,7 @@ class Frontier:
                         "status": one.status,
                         "fetched_ms": one.fetched_ms,
                         "expires_ms": one.expires_ms,
+                        "moved_to": one.moved_to or None,
                     }
         return known
 
@@ -313,6 +316,55 @@ class Frontier:
         return {
             node: self._report.decode(answer) for node, answer in zip(nodes, answers, strict=True) if answer is not None
         }
+
+    # --- scopes and pauses ----------------------------------------------------------------------------------
+
+    async def scope_version(self) -> int:
+        """How many batches of seeds' rules there are; they are never taken away."""
+        (count,) = await self._trip([("HLEN", self._keys.scopes())])
+        return int(count)
+
+    async def scopes(self, *, known: Collection[bytes] = ()) -> dict[bytes, tuple[scope.SeedRule, ...] | None]:
+        """Every batch of rules by its name, as they were written; None for those that are known already."""
+        (names,) = await self._trip([("HKEYS", self._keys.scopes())])
+        found: dict[bytes, tuple[scope.SeedRule, ...] | None] = dict.fromkeys(names)
+        for part in _chunks([name for name in names if name not in known], SCOPES_PER_TRIP):
+            (batches,) = await self._trip([("HMGET", self._keys.scopes(), *part)])
+            found |= {name: packing.seed_rules(one) for name, one in zip(part, batches, strict=True)}
+        return found
+
+    async def add_scopes(self, rules: Sequence[scope.SeedRule]) -> int:
+        """Write one batch of rules, named by what is in it, so that a repeat adds none; the version it makes."""
+        batch = packing.packed_rules(rules)
+        name = hashlib.sha256(batch).digest()[:16]
+        key = self._keys.scopes()
+        _, count = await self._send([("HSET", key, name, batch), ("HLEN", key)], lasting=True)
+        return int(count)
+
+    async def pauses(self, *, newer_than: int | None = None) -> records.Pauses | None:
+        """What is paused; None if that is what it was at this version."""
+        key = self._keys.paused()
+        (version,) = await self._trip([("HGET", key, PAUSE_VERSION)])  # before the names: they are then no older
+        if newer_than is not None and int(version or 0) == newer_than:
+            return None
+        (names,) = await self._trip([("HKEYS", key)])
+        return records.Pauses(
+            version=int(version or 0), sites=frozenset(packing.names(names)) - frozenset((PAUSE_VERSION,))
+        )
+
+    async def pause(self, sites: Sequence[str]) -> int:
+        """Start nothing new on these sites, `*` for all; the version that says so."""
+        now_ms = await self.ping()
+        key = self._keys.paused()
+        told = [part for site in sites for part in (site, now_ms)]
+        answers = await self._send([("HSET", key, *told), ("HINCRBY", key, PAUSE_VERSION, 1)], lasting=True)
+        return int(answers[-1])
+
+    async def resume(self, sites: Sequence[str]) -> int:
+        """Undo `pause` for these names; sites that are paused by name stay so when `*` goes."""
+        key = self._keys.paused()
+        answers = await self._send([("HDEL", key, *sites), ("HINCRBY", key, PAUSE_VERSION, 1)], lasting=True)
+        return int(answers[-1])
 
     # --- handoff log ----------------------------------------------------------------------------------------
 

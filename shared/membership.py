@@ -30,7 +30,7 @@ def fingerprint(settings: config.Config, *, sites_digest: str) -> dict[str, str]
     return placement.fingerprint(
         algorithm=settings.ring.algorithm,
         vnodes=settings.ring.vnodes,
-        form=f"{urls.FORM_VERSION} less {','.join(sorted(settings.sites.drop_params)) or 'nothing'}",
+        form=urls.Form.of(settings.sites).described,
         sites=sites_digest,
         view_lease_s=settings.membership.view_lease_s,
         wire_s=settings.membership.wire_s,

@@ -39,6 +39,17 @@ class Metrics:
         self.links = prometheus_client.Counter(
             "crawlring_links", "Links found, by what the frontier said.", ["answer"], registry=registry
         )
+        self.handler_failures = prometheus_client.Counter(
+            "crawlring_handler_failures", "Pages that the handler failed on.", ["kind"], registry=registry
+        )
+        self.robots = prometheus_client.Counter(
+            "crawlring_robots_answers", "Answers to robots.txt, by what they came to.", ["answer"], registry=registry
+        )
+        self.crawl_delays_capped = prometheus_client.Counter(
+            "crawlring_capped_crawl_delays",
+            "Answers to robots.txt whose Crawl-delay was cut to politeness.delay_cap_s.",
+            registry=registry,
+        )
         self.fetch_seconds = prometheus_client.Histogram(
             "crawlring_fetch_seconds", "Time of one request.", buckets=_DURATION_BUCKETS, registry=registry
         )

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from shared import errors, records, urls
+from shared import errors, records, scope, urls
 
 Arguments = tuple[bytes, ...]
 MICRO = 1_000_000  # a price is kept in millionths: the scripts' numbers are whole
@@ -26,6 +26,7 @@ _pack = msgspec.msgpack.Encoder().encode
 _page_decoder = msgspec.msgpack.Decoder(records.PageRecord)
 _robots_decoder = msgspec.msgpack.Decoder(records.RobotsRecord)
 _content_decoder = msgspec.msgpack.Decoder(records.ContentRef)
+_rules_decoder = msgspec.msgpack.Decoder(tuple[scope.SeedRule, ...])
 
 
 def offer(offers: Iterable[records.Offer], *, pages_max: int) -> Arguments:
@@ -187,6 +188,7 @@ def _look(site: str, answer: Sequence[Any]) -> dict[str, Any]:
         "due_ms": record.due_ms or None,
         "due_term": record.due_term or None,
         "delay_ms": int(fields["delay_ms"]) if "delay_ms" in fields else None,
+        "delay_term": record.delay_term or None,
         "backoff": record.backoff,
         "change_rate": records.change_rate(record.checks, record.changes, record.observed_s),
         "pages": record.pages,
@@ -219,6 +221,19 @@ def content(packed: bytes | None) -> records.ContentRef | None:
         return _content_decoder.decode(packed)
     except msgspec.DecodeError:
         return None
+
+
+def packed_rules(rules: Sequence[scope.SeedRule]) -> bytes:
+    """One batch of seeds' rules."""
+    return _pack(rules)
+
+
+def seed_rules(packed: bytes | None) -> tuple[scope.SeedRule, ...]:
+    """A batch of rules; what does not read admits nothing."""
+    try:
+        return _rules_decoder.decode(packed) if packed else ()
+    except msgspec.DecodeError:
+        return ()
 
 
 def _page(packed: bytes) -> records.PageRecord | None:

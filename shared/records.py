@@ -69,7 +69,9 @@ class Fetched(Record, tag="fetched"):
     body: bytes
     """Decoded (gzip, deflate, br, zstd), at most `limits.body_bytes_max`."""
     truncated: str | None = None
-    """None, or which limit or fault cut the body short: size, time, connection, encoding."""
+    """None, or which limit or fault cut the body short: size, time, connection, encoding, type (not wanted)."""
+    decoding: str | None = None
+    """`mislabelled` where the body was not coded as its label says and was read all the same."""
 
 
 class NotModified(Record, tag="not_modified"):
@@ -80,10 +82,11 @@ class NotModified(Record, tag="not_modified"):
 
 
 class Redirected(Record, tag="redirected"):
-    """3xx with a Location; never followed inside the client."""
+    """3xx that points elsewhere; never followed inside the client."""
 
     status: int
     location: str
+    """As it came; empty where there is none to believe: no Location, or two that differ."""
     headers: tuple[tuple[str, str], ...] = ()
 
 
@@ -94,7 +97,8 @@ class Refused(Record, tag="refused"):
 
 
 class Failed(Record, tag="failed"):
-    """Asked for, and no whole answer came: dns, connect, tls, timeout, disconnected, protocol, headers, aborted."""
+    """Asked for, and no whole answer came: dns, connect, tls (tls_expired, tls_self_signed, tls_wrong_host,
+    tls_untrusted), timeout, disconnected, protocol, headers, aborted; or not asked for yet: crowded."""
 
     reason: str
     detail: str = ""
@@ -130,6 +134,14 @@ class PageRecord(Record, array_like=True):
     depth: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Links from a seed."""
     role: Role = "page"
+    intervals: Annotated[tuple[Annotated[int, msgspec.Meta(ge=0, le=10**12)], ...], msgspec.Meta(max_length=96)] = ()
+    """Between visits, by whether it had changed: see `node.rates`. () with `checks`: a record from before this field."""
+    doubts: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Answers in a row that spoke against its validators (`node.revisit`)."""
+    unproved: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """304s since its content was last compared, longer waits counting for more."""
+    gone: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """404s and 410s in a row."""
 
 
 class RobotsRecord(Record, array_like=True):
@@ -146,7 +158,9 @@ class RobotsRecord(Record, array_like=True):
     moved_to: str = ""
     """A robots.txt of another site that this one redirects to: asked for by that site's owner, read from its record."""
     moved_ms: int = 0
-    """When that was first seen."""
+    """When that was first seen; 0 once the other site's answer has been taken over, or nothing moved."""
+    moved_hops: int = 0
+    """Redirects up to `moved_to`."""
 
 
 class QueuedUrl(Record):
@@ -379,6 +393,14 @@ class CrawlLine(Record):
     clock_error_ms: int
 
 
+class Pauses(Record):
+    """What the operator has paused; `version` grows with every pause and resume."""
+
+    version: int = 0
+    sites: frozenset[str] = frozenset()
+    """`*` for all."""
+
+
 class NodeReport(Record):
     """A node's own figures, under `report:<node>` in Redis, a second old at most while it runs."""
 
@@ -403,6 +425,12 @@ class NodeReport(Record):
     late_contacts: int = 0
     smallest_gap_ratio: float | None = None
     later_in_s: float | None = None
+    scope: str = ""
+    """Digest of the operator's scope rules: nodes should not differ in it."""
+    scope_version: int = 0
+    """Which of the rules that came with seeds it has (`frontier.Scopes`)."""
+    pause_version: int = 0
+    """Up to which pause or resume it knows what is paused."""
 
 
 def encode_json(value: Any) -> bytes:

@@ -4,7 +4,8 @@ It knows no site rule and fetches nothing. The steps, in order (FORM_VERSION cou
 
 1. Parse, or join to the base, as the WHATWG URL standard says: white space at the ends, tabs and line ends
    dropped, dot segments resolved, scheme and host in lower case, IDNA, one form of an IPv4 or IPv6
-   address, no default port, spaces and non-ASCII escaped. What does not parse is `invalid`.
+   address, no default port, spaces and non-ASCII escaped, a query in the encoding of its page. What does
+   not parse is `invalid`, or `scheme` if it names one of the next step's.
 2. Only http and https; anything else is `scheme`.
 3. No fragment, no user name or password: neither is asked for.
 4. The host without one trailing root dot. It must then be an IP address or labels of a-z, 0-9, `-` and `_`,
@@ -12,26 +13,33 @@ It knows no site rule and fetches nothing. The steps, in order (FORM_VERSION cou
 5. RFC 3986 section 6.2.2 in path and query: upper-case escapes, escaped unreserved characters written
    plain. Where a `%` stands that begins no escape, escapes of hex digits stay, since a plain digit could
    complete it.
-6. Query parameters that the operator lists are dropped, and a `?` left with nothing behind it goes with them.
+6. What the operator asked for (`Form`): a host that is another's alias becomes that host, listed query
+   parameters and session ids of known shapes are dropped, and a `?` left with nothing behind it goes with
+   them.
 
 Path case, trailing slash, parameter order, `www.` and an empty query stay: a server may tell them apart.
 """
 
+import dataclasses
 import functools
 import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import Protocol
 from urllib.parse import unquote_plus
 
 import ada_url
 import xxhash
 
-from shared import errors
+from shared import errors, queries, session_ids
 
-FORM_VERSION = 1
+FORM_VERSION = 2
 """Part of the cluster's fingerprint: nodes that disagree on the form would queue one page twice."""
 
 INPUT_CHARS_MAX = 65_536  # no server takes a longer one; what comes longer is data that strayed into a link
+
+SCHEME = re.compile(r"[\x00-\x20]*([A-Za-z][A-Za-z0-9+.-]*):")
+"""The scheme that a link names itself, if it names one."""
 
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _HEX = frozenset("0123456789ABCDEFabcdef")
@@ -44,27 +52,105 @@ _ESCAPES = {f"%{code:02X}": char for code in range(128) if (char := chr(code)) i
 _PLAIN_HTTP = "~"  # no host holds it, so it can mark the rarer scheme in a short form
 
 
-def canonical(url: str, base: str | None = None, *, drop_params: frozenset[str] = frozenset()) -> str:
+class Settings(Protocol):
+    """The settings of the configuration's sites table that change the form."""
+
+    @property
+    def drop_params(self) -> tuple[str, ...]: ...
+    @property
+    def drop_session_ids(self) -> bool: ...
+    @property
+    def aliases(self) -> Mapping[str, str]: ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Form:
+    """What an operator wants of the form beyond the standard (step 6); `PLAIN` is nothing.
+
+    Raises ConfigError for aliases that are no hosts or that lead back to themselves.
+    """
+
+    drop_params: frozenset[str] = frozenset()
+    """Names of query parameters, as a form decodes them."""
+    session_ids: bool = False
+    """Drop session ids of the shapes that `session_ids` knows."""
+    aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Canonical host -> the canonical host it is another name of, itself no alias; port and scheme stay."""
+
+    def __post_init__(self) -> None:
+        if self.aliases:
+            object.__setattr__(self, "aliases", _resolved(self.aliases))
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Form":
+        """The form of a configuration's sites table."""
+        if not (settings.drop_params or settings.drop_session_ids or settings.aliases):
+            return PLAIN
+        return cls(
+            drop_params=frozenset(settings.drop_params),
+            session_ids=settings.drop_session_ids,
+            aliases=settings.aliases,
+        )
+
+    @property
+    def described(self) -> str:
+        """One line that two nodes share if, and only if, they give every URL the same form."""
+        parts = [f"{FORM_VERSION} less {','.join(sorted(self.drop_params)) or 'nothing'}"]
+        if self.session_ids:
+            parts.append("less session ids")
+        if self.aliases:
+            pairs = " ".join(f"{host}={target}" for host, target in sorted(self.aliases.items()))
+            parts.append(f"{len(self.aliases)} aliases {xxhash.xxh3_64_hexdigest(pairs.encode())}")
+        return ", ".join(parts)
+
+
+PLAIN = Form()
+"""Steps 1 to 5 alone."""
+
+
+def canonical(url: str, base: str | None = None, *, form: Form = PLAIN, encoding: str = "utf-8") -> str:
     """The one spelling of a URL that is queued, compared and sent; applying it again changes nothing.
 
-    Raises InvalidUrl with `too_long`, `invalid`, `scheme` or `host`.
+    `encoding` is the codec of the page the URL stood on, for its query. Raises InvalidUrl with `too_long`,
+    `invalid`, `scheme` or `host`.
     """
     if len(url) > INPUT_CHARS_MAX:
         raise errors.InvalidUrl("too_long")
+    if encoding != "utf-8":
+        url = queries.written(url, encoding)
     try:
         parsed = ada_url.normalize_url(url) if base is None else ada_url.join_url(base, url)
-    except ValueError as error:  # a lone surrogate, which cannot be encoded, is a ValueError too
-        raise errors.InvalidUrl("invalid") from error
+    except ValueError as error:
+        whole = _whole_characters(url)  # half of a surrogate pair is read as U+FFFD
+        if whole == url:
+            named = SCHEME.match(url)  # `bluesky://d:i:d` is no URL, and would be none of the web if it were
+            web = named is None or named[1].lower() in {"https", "http"}
+            raise errors.InvalidUrl("invalid" if web else "scheme") from error
+        return canonical(whole, base, form=form)
     scheme, _, rest = parsed.partition("://")
     if scheme not in {"https", "http"}:
         raise errors.InvalidUrl("scheme")
     authority, slash, path = rest.partition("/")
-    path = path.partition("#")[0]
+    if "#" in path:
+        path = path[: path.index("#")]
     if "%" in path:
         path = _plain_escapes(path)
-    if drop_params and "?" in path:
-        path = _without(path, drop_params)
-    return f"{scheme}://{_authority(authority)}{slash}{path}"
+    authority = _authority(authority)
+    if form is not PLAIN:
+        authority, path = _aliased(authority, form.aliases), _formed(path, form)
+    return f"{scheme}://{authority}{slash}{path}"
+
+
+def canonical_host(host: str) -> str:
+    """The one spelling of a host that stands by itself, as in a setting; raises InvalidUrl for what is none."""
+    if (
+        not host
+        or set(host) & set("/\\?#@")
+        or (":" in host and host[0] != "[")
+        or host.rpartition("]")[2].startswith(":")
+    ):
+        raise errors.InvalidUrl("host")
+    return host_of(canonical(f"https://{host}/"))
 
 
 def host_of(canonical: str) -> str:
@@ -129,20 +215,28 @@ class Limits(Protocol):
 def refusal(canonical: str, limits: Limits) -> str | None:
     """Why a URL looks like a trap: `too_long`, `too_deep` or `repeats`; None if it does not.
 
-    Depth counts the path's segments; a segment that stands more often than `path_repeats_max` is a path in
-    a loop.
+    Depth counts the path's segments. A segment that stands more often than `path_repeats_max` is a path in a
+    loop, and so is a query in which one `name=value` does.
     """
     if len(canonical) > limits.url_bytes_max:  # a canonical URL is ASCII
         return "too_long"
-    path = path_of(canonical).partition("?")[0]
-    if path.count("/") <= limits.path_repeats_max and path.count("/") <= limits.path_depth_max:
-        return None
-    segments = [segment for segment in path.split("/") if segment]
-    if len(segments) > limits.path_depth_max:
-        return "too_deep"
-    if segments and max(Counter(segments).values()) > limits.path_repeats_max:
+    path, _, query = path_of(canonical).partition("?")
+    repeats_max = limits.path_repeats_max
+    slashes = path.count("/")
+    if slashes > repeats_max or slashes > limits.path_depth_max:
+        segments = [segment for segment in path.split("/") if segment]
+        if len(segments) > limits.path_depth_max:
+            return "too_deep"
+        if _most(segments) > repeats_max:
+            return "repeats"
+    if query.count("&") >= repeats_max and _most([pair for pair in query.split("&") if pair]) > repeats_max:
         return "repeats"
     return None
+
+
+def _most(parts: list[str]) -> int:
+    """How often the commonest part stands."""
+    return max(Counter(parts).values(), default=0)
 
 
 @functools.lru_cache(maxsize=65_536)  # a page's links share a handful of hosts
@@ -173,11 +267,60 @@ def _plain_escapes(text: str) -> str:
     return _ESCAPE.sub(plain, text)
 
 
-def _without(path: str, names: frozenset[str]) -> str:
-    """`path?query` without the parameters of these names (compared as a form decodes them)."""
-    path, _, query = path.partition("?")
-    params = query.split("&")
-    kept = [param for param in params if unquote_plus(param.partition("=")[0]) not in names]
-    if len(kept) == len(params):
-        return f"{path}?{query}"
-    return f"{path}?{'&'.join(kept)}" if kept else path
+def _whole_characters(text: str) -> str:
+    """Surrogate pairs as the characters they stand for, single surrogates as U+FFFD."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _aliased(authority: str, aliases: Mapping[str, str]) -> str:
+    host = _host_part(authority)
+    target = aliases.get(host)
+    return authority if target is None else target + authority[len(host) :]
+
+
+def _formed(path: str, form: Form) -> str:
+    """`path?query` less what the form drops. Where that took the last stray `%`, more escapes can be written plain."""
+    while (less := _less(path, form)) != path:
+        path = _plain_escapes(less) if "%" in less else less
+    return path
+
+
+def _less(path: str, form: Form) -> str:
+    path, mark, query = path.partition("?")
+    if form.session_ids:
+        path = session_ids.less(path)
+    if not query:
+        return path + mark
+    pairs = query.split("&")
+    if form.drop_params:
+        pairs = [pair for pair in pairs if unquote_plus(pair.partition("=")[0]) not in form.drop_params]
+    if form.session_ids:
+        pairs = session_ids.pairs_less(pairs)
+    return f"{path}?{'&'.join(pairs)}" if pairs else path
+
+
+def _resolved(aliases: Mapping[str, str]) -> dict[str, str]:
+    """Aliases between canonical hosts with every chain followed to its end."""
+    pairs: dict[str, str] = {}
+    for name, target in aliases.items():
+        try:
+            host, to = canonical_host(name), canonical_host(target)
+        except errors.InvalidUrl as error:
+            raise errors.ConfigError(f"sites.aliases: {name!r} -> {target!r}: both must be hosts") from error
+        if pairs.setdefault(host, to) != to:
+            raise errors.ConfigError(f"sites.aliases: {host} is given twice, for {pairs[host]} and {to}")
+    for host in pairs:
+        if _end(host, pairs) is None:
+            raise errors.ConfigError(f"sites.aliases: {host} leads back to itself")
+    return {host: _end(host, pairs) or host for host in pairs}
+
+
+def _end(host: str, pairs: Mapping[str, str]) -> str | None:
+    """Where a chain of aliases ends; None if it does not."""
+    for _ in range(len(pairs) + 1):
+        if host not in pairs:
+            return host
+        host = pairs[host]
+    return None

@@ -105,10 +105,12 @@ local function unpacked(packed)
 end
 
 -- At most one page for each recrawl slot that has come: the one that is wanted first, unless it was visited too lately.
--- It goes to the front of its queue. While new URLs wait, recrawls have at most every second visit.
+-- It goes to the front of its queue. While other URLs wait, recrawls have at most every second visit, however late the
+-- visits are: a node that has too much to do goes on discovering.
 local function fill_slot()
   local gap = number('fresh_gap')
   if gap <= 0 or now < number('fresh_at') then return end
+  if number('pending') > 0 and number('pages') < number('fresh_turn') then return end
   local codes = redis.call('ZRANGE', stem .. 'fresh', 0, FRESH_LOOK - 1)
   if #codes == 0 then return end
   local page_of = pages_now()
@@ -120,9 +122,9 @@ local function fill_slot()
     if open <= now then
       redis.call('ZREM', stem .. 'fresh', code)
       redis.call('LPUSH', stem .. 'queue:' .. math.max(0, math.min(9, math.floor(class))), code)
-      if number('pending') > 0 then gap = math.max(gap, 2 * number('delay_ms')) end
       local at = fields.fresh_at and math.max(number('fresh_at'), now - SLOTS_LATE * gap) or now
       put('fresh_at', at + gap)
+      put('fresh_turn', number('pages') + 2)
       add('pending', 1)
       return
     end

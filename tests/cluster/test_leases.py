@@ -60,6 +60,7 @@ def test_sites_of_a_killed_lease_move_with_all_they_know_and_the_node_comes_back
     recrawl = {
         **harness.QUICK,
         "CRAWLRING_RECRAWL__INTERVAL_MIN_S": "2",
+        "CRAWLRING_RECRAWL__VISITS_PER_PAGE_DAY": "20000",
         "CRAWLRING_RECRAWL__INTERVAL_START_S": "2",
         "CRAWLRING_RECRAWL__INTERVAL_MAX_S": "6",
     }

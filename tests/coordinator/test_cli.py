@@ -201,3 +201,35 @@ def test_a_reader_that_has_gone_ends_a_command_quietly():
             check=False,
         )
     assert (ended.returncode, ended.stderr) == (141, b"")
+
+
+def test_lists_are_given_once_a_value_and_travel_on_to_the_nodes_of_up():
+    parser = cli.build_parser()
+    given = ["--allow=e.org", "--allow=~x{1,2}", "--deny=f.org", "--depth=3", "--pages-per-site=9", "--warc"]
+    args = parser.parse_args(["node", "--id=n1", *given, "--handler=pages:keep"])
+    chosen = cli.settings(args)
+    assert chosen.scope == config.Scope(allow=("e.org", "~x{1,2}"), deny=("f.org",), depth_max=3, pages_per_site=9)
+    assert (chosen.archive.warc, chosen.archive.handler) == (True, "pages:keep")
+    line = cli.node_arguments(parser.parse_args(["up", *given]))
+    assert [one for one in line if one in given] == given
+    again = cli.settings(parser.parse_args(["node", "--id=n1", *line]))
+    assert again.scope == chosen.scope
+
+
+@pytest.mark.parametrize("command", ["node", "up"])
+def test_a_scope_that_cannot_be_read_is_told_before_anything_is_started(command, capsys, tmp_path):
+    more = ["--id=n1"] if command == "node" else [f"--data={tmp_path / 'data'}"]
+    assert cli.main([command, AGENT, *more, "--deny=~("]) == 2
+    assert cli.main([command, AGENT, *more, "--deny=*.e.org", "--check-config"]) == 2
+    assert "scope.deny" in capsys.readouterr().err
+    assert not (tmp_path / "data").exists()
+
+
+def test_check_config_prints_what_is_not_set_as_nothing_and_tables_within_tables(tmp_path, capsys):
+    file = tmp_path / "crawl.toml"
+    file.write_text('[scope]\ndepth_max = 2\n[sites.aliases]\n"www.e.org" = "e.org"\n')
+    assert cli.main(["node", "--config", str(file), "--check-config"]) == 0
+    printed = tomllib.loads(capsys.readouterr().out)
+    assert printed["scope"]["depth_max"] == 2
+    assert "pages_per_site" not in printed["scope"]
+    assert printed["sites"]["aliases"] == {"www.e.org": "e.org"}

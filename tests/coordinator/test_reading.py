@@ -90,6 +90,7 @@ def test_status_without_nodes_does_not_say_that_nothing_is_pending(settings, ask
             "nodes": [],
             "sites": 1,
             "joining": [],
+            "paused": {"all": False, "sites": []},
             "pending": None,
             "later": None,
             "in_flight": None,

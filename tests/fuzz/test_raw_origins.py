@@ -10,10 +10,11 @@ import pytest
 
 from coordinator import small_web
 from shared import records
+from tests import corpus
 from tests.cluster import harness
 from tests.cluster import web as cluster_web
+from tests.conformance import http
 from tests.fuzz import raw_web
-from tests.node import test_http_corpus as corpus
 
 pytestmark = pytest.mark.cluster
 
@@ -32,14 +33,11 @@ ENVIRON = {
     "CRAWLRING_LIMITS__TOTAL_S": "3",
     "CRAWLRING_LIMITS__BODY_BYTES_MAX": "2000000",
 }
-CORPORA = ("field_raw_responses", "llhttp_responses", "curl_http_responses")
 
 
 def corpus_rows() -> dict[str, bytes]:
     """Published answers by name; none where the data is not at hand."""
-    if not (corpus.CONFORMANCE / "http").is_dir():
-        return {}
-    return {f"{name}.{row}": raw for name in CORPORA for row, raw in corpus.rows(name).items()}
+    return http.answers() if (corpus.FOLDER / "http").is_dir() else {}
 
 
 class Rows:

@@ -4,7 +4,7 @@ import time
 
 from hypothesis import strategies as st
 
-from node import fetch, robots
+from node import charsets, fetch, robots
 from shared import config, errors, sites, urls
 from tests.fuzz import budget
 
@@ -66,10 +66,10 @@ raw_urls = (
 PLACES = sites.Sites(("github.io",))
 
 
-def form(url: str, base: str | None = None, **more: frozenset[str]) -> str | None:
+def form(url: str, base: str | None = None, *, by: urls.Form = urls.PLAIN, encoding: str = "utf-8") -> str | None:
     """The canonical form, or None for a refusal, whose reason must be one of four."""
     try:
-        return urls.canonical(url, base, **more)
+        return urls.canonical(url, base, form=by, encoding=encoding)
     except errors.InvalidUrl as error:
         reason = str(error)
     assert reason in REASONS
@@ -106,11 +106,30 @@ def test_the_parts_of_a_form_make_it_up(raw, base):
         assert urls.expand(urls.compact(url, key), key) == url
 
 
-@budget.tried(raw_urls, st.frozensets(st.sampled_from(["a", "utm_source", "", "é", "+", " "]), max_size=3))
-def test_dropping_parameters_twice_is_dropping_them_once(raw, dropped):
-    url = form(raw, drop_params=dropped)
-    if url is not None:
-        assert form(url, drop_params=dropped) == url
+SESSION = "0123456789abcdefghijklemopqrstuv"
+session_urls = st.lists(
+    st.sampled_from(
+        [*PIECES, f";jsessionid={SESSION}", f"&sid={SESSION}", "/(S(lit3py55t21z5v55vlm25s55))", "&a=%", "%73id="]
+    ),
+    max_size=12,
+).map(lambda parts: "http://www.example.com/" + "".join(parts))
+forms = st.builds(
+    urls.Form,
+    drop_params=st.frozensets(st.sampled_from(["a", "utm_source", "", "é", "+", " "]), max_size=3),
+    session_ids=st.booleans(),
+    aliases=st.sampled_from([{}, {"www.example.com": "example.com", "localhost": "[::1]"}]),
+)
+encodings = st.sampled_from(sorted({*charsets._CODECS.values(), "gb18030", "utf-16-le", "utf-16-be"}))
+
+
+@budget.tried(raw_urls | session_urls, forms, encodings, share=2)
+def test_a_form_is_its_own_form_whatever_the_operator_and_the_page_want(raw, by, encoding):
+    url = form(raw, by=by, encoding=encoding)
+    if url is None:
+        return
+    assert url.isascii() and url.isprintable() and " " not in url
+    assert form(url, by=by) == url
+    assert form(url, by=by, encoding=encoding) == url
 
 
 @budget.tried(st.sampled_from(PIECES), st.sampled_from(PIECES), st.sampled_from(BASES))

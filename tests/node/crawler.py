@@ -4,15 +4,16 @@ import asyncio
 import contextlib
 import dataclasses
 import itertools
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from node import dns, fetch, guard, ownership, schedule, turn, visit
-from node.sinks import jsonl
-from shared import agreement, audit, clock, config, errors, frontier, logs, metrics, records, ring, sites
+from node import dns, fetch, guard, ownership, schedule, steering, traps, turn, visit
+from node.sinks import chosen, jsonl
+from shared import agreement, audit, clock, config, errors, frontier, logs, metrics, records, ring, sites, urls
 from tests.node import origins
 
 SITE = "example.com"
@@ -131,6 +132,7 @@ class Crawler:
         self.settings, self.store, self.fetcher, self.epoch = settings, store, fetcher, epoch
         self.me = settings.node.id
         self.due = schedule.Schedule()
+        self.steering = steering.Steering(settings)
         self.records: list[records.SiteRecord] = []
         """The record as the store answered each commit."""
         self.commits: list[records.Commit] = []
@@ -153,7 +155,10 @@ class Crawler:
             owner_of=self.owned.owner_of,
             epoch=lambda: self.epoch,
             crawl_log=logs.CrawlLog(self.log_path),
-            sink=jsonl.JsonlSink(self.sink_path),
+            sinks=chosen.open_sinks(settings, f"{self.me}-{epoch}"),
+            form=urls.Form.of(settings.sites),
+            steering=self.steering,
+            watch=traps.Watch(alike_max=settings.limits.alike_max),
             counts=metrics.Metrics(),
             clock_error_ms=lambda: 1,
             store_ms=clock.wall_ms,
@@ -313,6 +318,8 @@ async def crawling(
     epoch: int = 10,
     resolver: dns.Resolver | None = None,
     elsewhere: dict[str, str] | None = None,
+    trust: ssl.SSLContext | None = None,
+    tls_faults: Literal["refuse", "record"] = "refuse",
     **tables: dict[str, Any],
 ) -> AsyncIterator[Crawler]:
     """A node with fresh memory on the store; what it did is judged at the end (P1, P3, P4)."""
@@ -323,6 +330,8 @@ async def crawling(
         limits=settings.limits,
         resolver=resolver or dns.Resolver(connect_to=f"127.0.0.1:{web.origin.port}"),
         connections=8,
+        tls=trust,
+        tls_faults=tls_faults,
     )
     await made.start()
     crawler = Crawler(settings, store=store, fetcher=made, epoch=epoch, elsewhere=elsewhere or {})
@@ -333,8 +342,8 @@ async def crawling(
         assert crawler.late == []
     finally:
         crawler.tools.crawl_log.close()
-        assert crawler.tools.sink is not None
-        crawler.tools.sink.close()
+        assert crawler.tools.sinks is not None
+        crawler.tools.sinks.close()
         await made.close()
         await store.close()
 

@@ -6,13 +6,17 @@ import struct
 
 
 class NameServer(asyncio.DatagramProtocol):
-    """A DNS server on loopback with a table of A records; `asked` is its own log."""
+    """A DNS server on loopback with a table of A and AAAA records; `asked` is its own log, of questions for A."""
 
     def __init__(self) -> None:
         self.records: dict[str, list[str]] = {}
         self.ttl_s = 300
         self.asked: list[str] = []
         self.silent = False
+        self.mute: set[str] = set()
+        """Names that are never answered."""
+        self.broken: set[str] = set()
+        """Names that are answered by SERVFAIL."""
         self._transport: asyncio.DatagramTransport | None = None
 
     async def start(self) -> str:
@@ -35,14 +39,20 @@ class NameServer(asyncio.DatagramProtocol):
         (kind,) = struct.unpack_from("!H", data, at + 1)
         if kind == 1:
             self.asked.append(name)
-        if self.silent:
+        if self.silent or name in self.mute:
             return
-        found = self.records.get(name, []) if kind == 1 else []
-        code = 0x8180 if name in self.records else 0x8183
+        known = self.records.get(name, [])
+        found = [ip for ip in known if (":" in ip) == (kind == 28)] if kind in {1, 28} else []
+        code = 0x8182 if name in self.broken else 0x8180 if name in self.records else 0x8183
         question = data[12 : at + 5]
         head = data[:2] + struct.pack("!HHHHH", code, 1, len(found), 0, 0)
         answers = b"".join(
-            b"\xc0\x0c" + struct.pack("!HHIH", 1, 1, self.ttl_s, 4) + socket.inet_aton(ip) for ip in found
+            b"\xc0\x0c" + struct.pack("!HHIH", kind, 1, self.ttl_s, len(packed)) + packed
+            for packed in map(_packed, found)
         )
         assert self._transport is not None
         self._transport.sendto(head + question + answers, addr)
+
+
+def _packed(ip: str) -> bytes:
+    return socket.inet_pton(socket.AF_INET6 if ":" in ip else socket.AF_INET, ip)

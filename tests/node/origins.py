@@ -78,6 +78,8 @@ class Origin:
                     return
         except ConnectionError:
             self.resets += 1
+        except asyncio.CancelledError:
+            pass  # the origin closes; asyncio tells a handler that is cancelled as an error
         finally:
             self.closed += 1
             writer.close()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from node import dns
 from shared import errors
-from tests.node import name_server
+from tests.node import name_server, origins
 
 CONFORMANCE = Path(os.environ.get("CRAWLRING_CONFORMANCE", Path(__file__).parents[3] / "shared" / "conformance"))
 SSRF = CONFORMANCE / "ssrf" / "ssrf_cases.json"
@@ -61,20 +61,104 @@ async def test_the_time_is_bounded(
     assert resolver._known["site.test"].until_s > now_s
 
 
-async def test_a_failure_is_remembered_for_a_short_time(
-    server: name_server.NameServer, resolver: dns.Resolver, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("kind", "kept_s"), [("none", 86_400), ("broken", 30), ("mute", 30)])
+async def test_a_failure_is_remembered_as_long_as_it_may_last(
+    server: name_server.NameServer,
+    resolver: dns.Resolver,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    kept_s: int,
 ) -> None:
+    """That there is no such name holds for a day; that nobody could say, half a minute."""
+    monkeypatch.setattr(dns, "LOOKUP_S", 0.3)
     now_s = 1_000.0
     monkeypatch.setattr(dns.clock, "boot_s", lambda: now_s)
-    for _ in range(2):
-        with pytest.raises(dns.UnresolvedError):
-            await resolver.lookup("gone.test", 80)
+    if kind != "none":
+        getattr(server, kind).add("gone.test")
+    with pytest.raises(dns.UnresolvedError):
+        await resolver.lookup("gone.test", 80)
     asked = len(server.asked)
-    assert asked >= 1
+    now_s += kept_s - 1
+    with pytest.raises(dns.UnresolvedError):
+        await resolver.lookup("gone.test", 80)
+    assert len(server.asked) == asked >= 1
     server.records["gone.test"] = ["93.184.216.34"]
-    now_s += 31
+    server.broken.clear()
+    server.mute.clear()
+    now_s += 2
     assert (await resolver.lookup("gone.test", 80)).ip == "93.184.216.34"
     assert len(server.asked) > asked
+
+
+async def test_only_the_name_whose_server_is_slow_waits(
+    server: name_server.NameServer, resolver: dns.Resolver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dns, "LOOKUP_S", 1.0)
+    server.mute.add("slow.test")
+    names = [f"h{number}.test" for number in range(200)]
+    server.records.update((name, ["93.184.216.34"]) for name in names)
+    slow = asyncio.create_task(resolver.lookup("slow.test", 80))
+    found = await asyncio.wait_for(asyncio.gather(*(resolver.lookup(name, 80) for name in names)), 5)
+    assert {address.ip for address in found} == {"93.184.216.34"}
+    assert not slow.done()
+    with pytest.raises(dns.UnresolvedError, match="timeout"):
+        await slow
+
+
+async def test_a_flood_of_names_waits_its_turn(
+    server: name_server.NameServer, resolver: dns.Resolver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Waiting for a turn is no answer about the name: all are found, however short a single question may take."""
+    monkeypatch.setattr(dns, "LOOKUP_S", 1.0)
+    names = [f"h{number}.test" for number in range(3_000)]
+    server.records.update((name, ["93.184.216.34"]) for name in names[::2])
+    most = 0
+    turns = resolver._turns
+
+    async def ask(name: str) -> str:
+        nonlocal most
+        most = max(most, dns.LOOKUPS_MAX - turns._value)
+        try:
+            return (await resolver.lookup(name, 80)).ip
+        except dns.UnresolvedError as error:
+            return str(error)
+
+    found = await asyncio.wait_for(asyncio.gather(*map(ask, names)), 20)
+    assert set(found[::2]) == {"93.184.216.34"}
+    assert "timeout" not in set(found[1::2])
+    assert most <= dns.LOOKUPS_MAX
+    assert len(server.asked) <= len(names) * dns.TRIES
+
+
+async def test_who_finds_no_turn_is_told_to_come_back(
+    server: name_server.NameServer, resolver: dns.Resolver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dns, "LOOKUP_S", 1.0)
+    monkeypatch.setattr(dns, "TURN_S", 0.1)
+    server.silent = True
+    slow = [asyncio.create_task(resolver.lookup(f"s{number}.test", 80)) for number in range(dns.LOOKUPS_MAX)]
+    await origins.until(resolver._turns.locked)
+    with pytest.raises(dns.BusyError):
+        await resolver.lookup("late.test", 80)
+    assert "late.test" not in resolver._known, "it says nothing of the name"
+    assert all(isinstance(one, dns.UnresolvedError) for one in await asyncio.gather(*slow, return_exceptions=True))
+    server.silent = False
+    server.records["late.test"] = ["93.184.216.34"]
+    assert (await resolver.lookup("late.test", 80)).ip == "93.184.216.34"
+
+
+async def test_a_name_with_addresses_of_six_alone_is_found_and_one_with_both_has_both(
+    server: name_server.NameServer, resolver: dns.Resolver
+) -> None:
+    server.records["six.test"] = ["2606:2800:220:1::1"]
+    server.records["both.test"] = ["2606:2800:220:1::1", "93.184.216.34"]
+    server.records["inner.test"] = ["::ffff:10.0.0.1", "fd00::1"]
+    assert (await resolver.lookup("six.test", 80)).ip == "2606:2800:220:1::1"
+    first = await resolver.lookup("both.test", 80)
+    resolver.failed("both.test", first)
+    assert [first.ip, (await resolver.lookup("both.test", 80)).ip] == ["93.184.216.34", "2606:2800:220:1::1"]
+    with pytest.raises(dns.ForbiddenError, match="private_address"):
+        await resolver.lookup("inner.test", 80)
 
 
 async def test_after_a_failed_attempt_the_next_address_is_given(

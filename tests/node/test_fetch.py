@@ -79,6 +79,15 @@ async def test_cookies_are_not_kept() -> None:
         assert b"ookie" not in origin.requests[1]
 
 
+async def test_a_flood_of_cookies_is_read_and_ignored() -> None:
+    cookies = b"Set-Cookie: \xc3\xa9=\xff; path=/\r\n" + b"Set-Cookie: a{b}=c\r\n" * 500
+    flood = b"HTTP/1.1 200 OK\r\n" + cookies + b"Content-Length: 2\r\n\r\nok"
+    async with Origin(answering(flood)) as origin, fetcher(origin.port) as fetches:
+        for _ in range(2):
+            assert (await fetched(fetches)).body == b"ok"
+        assert b"ookie" not in origin.requests[1]
+
+
 @pytest.mark.parametrize("status", [300, 301, 302, 303, 307, 308])
 async def test_a_redirect_is_returned_and_not_followed(status: int) -> None:
     redirect = b"HTTP/1.1 %d X\r\nLocation: /next\r\nContent-Length: 0\r\n\r\n" % status
@@ -146,7 +155,12 @@ BODIES: list[tuple[str, bytes, bytes, str | None]] = [
     ("plain labelled gzip", b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\nplain", b"plain", None),
     ("unknown coding word", b"HTTP/1.1 200 OK\r\nContent-Encoding: utf-8\r\nContent-Length: 5\r\n\r\nhello", b"hello", None),
     ("coding we cannot undo", b"HTTP/1.1 200 OK\r\nContent-Encoding: compress\r\nContent-Length: 5\r\n\r\nhello", b"", "encoding"),
-    ("redirect to nowhere", b"HTTP/1.1 301 Moved\r\nContent-Length: 2\r\n\r\nok", b"ok", None),
+    ("no choice but here", b"HTTP/1.1 300 Multiple Choices\r\nContent-Length: 2\r\n\r\nok", b"ok", None),
+    ("one length told twice", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok", b"ok", None),
+    ("one length in a list", b"HTTP/1.1 200 OK\r\nX: y\r\ncontent-length: 2, 02\r\n\r\nok", b"ok", None),
+    ("chunks beside a length", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", b"ok", None),
+    ("chunks inside a coding", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, gzip\r\n\r\n2\r\nok\r\n0\r\n\r\n", b"", "encoding"),
+    ("a length in the body", b"HTTP/1.1 200 OK\r\n\r\nContent-Length: 1\r\nContent-Length: 1\r\n", b"Content-Length: 1\r\nContent-Length: 1\r\n", None),
     ("empty but labelled", b"HTTP/1.1 200 OK\r\nContent-Encoding: br\r\nContent-Length: 0\r\n\r\n", b"", None),
 ]  # fmt: skip
 
@@ -227,7 +241,9 @@ FAILURES: list[tuple[str, bytes, str]] = [
     ("two lengths", b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nContent-Length: 9\r\n\r\nbody", "protocol"),
     ("one huge header", b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70_000 + b"\r\n\r\n", "headers"),
     ("too many headers", b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 600 + b"\r\n", "headers"),
-    ("two locations", b"HTTP/1.1 301 M\r\nLocation: /a\r\nLocation: /b\r\nContent-Length: 0\r\n\r\n", "headers"),
+    ("two other lengths", b"HTTP/1.1 200 OK\r\nContent-Length: 4, 5\r\n\r\nbody", "protocol"),
+    ("RTSP", b"RTSP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", "protocol"),
+    ("101 unasked", b"HTTP/1.1 101 Switching\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\nframes", "protocol"),
 ]
 
 
@@ -237,6 +253,62 @@ async def test_no_answer_is_a_failure_with_a_reason(answer: bytes, reason: str) 
         answered = await fetches.fetch(URL, permit=Gate().permit())
         assert reason_of(answered.outcome) == reason
         assert len(origin.requests) == 1
+
+
+@pytest.mark.parametrize("lines", [b"", b"Location:\r\n", b"Location: /a\r\nLocation: /b\r\n"])
+async def test_a_redirect_that_names_no_one_place_is_a_redirect_to_nowhere(lines: bytes) -> None:
+    answer = b"HTTP/1.1 302 M\r\n" + lines + b"Content-Length: 2\r\n\r\nok"
+    async with Origin(answering(answer)) as origin, fetcher(origin.port) as fetches:
+        outcome = (await fetches.fetch(URL, permit=Gate().permit())).outcome
+        assert isinstance(outcome, records.Redirected)
+        assert fetch.redirect_target(URL, outcome.location) == (None, "bad_redirect")
+
+
+# (Location, what it comes to from URL)
+TARGETS: list[tuple[str, tuple[str | None, str | None]]] = [
+    ("/next", ("http://example.com/next", None)),
+    ("//other.example/x", ("http://other.example/x", None)),
+    ("https://user:pw@other.example", ("https://other.example/", None)),
+    ("http%3A//scrapytest.org/a", ("http://example.com/http%3A//scrapytest.org/a", None)),
+    ("http:///deep.example/a", ("http://deep.example/a", None)),
+    (" \t/tab\tbed\n ", ("http://example.com/tabbed", None)),
+    ("#top", ("http://example.com/page", None)),
+    ("", (None, "bad_redirect")),
+    ("  ", (None, "bad_redirect")),
+    ("http://", (None, "bad_redirect")),
+    ("https://:443/", (None, "bad_redirect")),
+    ("http://example.org:non_int_port/", (None, "bad_redirect")),
+    ("ht\ntp://exa mple/", (None, "bad_redirect")),
+    ("http://" + "a" * 70 + ".example/", (None, "bad_redirect")),
+    ("file:///etc/passwd", (None, "redirect_to_unsupported_scheme")),
+    ("FILE:///etc/passwd", (None, "redirect_to_unsupported_scheme")),
+    ("gopher://127.0.0.1:6379/_FLUSHALL", (None, "redirect_to_unsupported_scheme")),
+    ("bluesky://d:i:d", (None, "redirect_to_unsupported_scheme")),
+    ("call:+380", (None, "redirect_to_unsupported_scheme")),
+    ("steam:code", (None, "redirect_to_unsupported_scheme")),
+    ("java\tscript:x", (None, "redirect_to_unsupported_scheme")),
+    ("data:text/html,x", (None, "redirect_to_unsupported_scheme")),
+]
+
+
+@pytest.mark.parametrize(("location", "target"), TARGETS)
+def test_where_a_location_points(location: str, target: tuple[str | None, str | None]) -> None:
+    assert fetch.redirect_target(URL, location) == target
+
+
+async def test_a_redirects_body_costs_little_and_cannot_hold_the_site(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "REDIRECT_BODY_S", 0.2)
+    for body, cut in ((forever(b"", b"x" * 65_536, 0), "size"), (forever(b"", b"x", 0.05), "time")):
+
+        async def script(visitor: origins.Visitor, body: origins.Script = body) -> None:
+            await visitor.send(b"HTTP/1.1 301 M\r\nLocation: /next\r\n\r\n")
+            await body(visitor)
+
+        async with Origin(script) as origin, fetcher(origin.port) as fetches:
+            answer = await asyncio.wait_for(fetches.fetch(URL, permit=Gate().permit()), 3)
+            assert isinstance(answer.outcome, records.Redirected)
+            assert answer.raw_cut == cut
+            assert len(answer.raw) <= fetch.REDIRECT_BYTES_MAX
 
 
 async def test_equal_locations_are_one() -> None:
@@ -251,7 +323,7 @@ async def test_header_bytes_become_text_that_json_can_carry() -> None:
     async with Origin(answering(answer)) as origin, fetcher(origin.port) as fetches:
         outcome = (await fetches.fetch(URL, permit=Gate().permit())).outcome
         assert isinstance(outcome, records.Redirected)
-        assert (outcome.location, outcome.headers[1]) == ("/café", ("X", "é"))
+        assert (outcome.location, outcome.headers[1]) == ("/caf%E9", ("X", "é"))
         records.encode_json(outcome)
 
 
@@ -331,6 +403,59 @@ async def test_a_flood_of_interim_answers_is_cut_off() -> None:
     async with Origin(script) as origin, fetcher(origin.port) as fetches:
         answer = await asyncio.wait_for(fetches.fetch(URL, permit=Gate().permit()), 5)
         assert reason_of(answer.outcome) in {"headers", "protocol"}
+
+
+@pytest.mark.parametrize("drip", [b"HTTP/1.1 200 OK\r\nX: y\r\n", b"HTTP/1.1 102 Processing\r\n\r\n"])
+async def test_the_head_has_a_limit_of_its_own(drip: bytes) -> None:
+    script = forever(drip[:20], drip[20:] + drip[:20], 0.05)
+    async with Origin(script) as origin, fetcher(origin.port, connect_s=0.1, first_byte_s=0.3) as fetches:
+        answer = await asyncio.wait_for(fetches.fetch(URL, permit=Gate().permit()), 3)
+        assert reason_of(answer.outcome) == "timeout"
+
+
+async def test_a_slow_body_is_not_held_to_the_limit_of_the_head() -> None:
+    async def script(visitor: origins.Visitor) -> None:
+        await visitor.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n")
+        for _ in range(10):
+            await asyncio.sleep(0.05)
+            await visitor.send(b"x")
+
+    async with Origin(script) as origin, fetcher(origin.port, connect_s=0.1, first_byte_s=0.2) as fetches:
+        assert await fetched(fetches) == records.Fetched(
+            status=200, headers=(("Content-Length", "10"),), body=b"x" * 10
+        )
+
+
+async def test_what_is_not_wanted_ends_after_its_head() -> None:
+    script = forever(b"HTTP/1.1 200 OK\r\nContent-Type: Audio/MPEG; x=y\r\n\r\n", b"x" * 65_536, 0)
+    asked: list[str | None] = []
+
+    def wanted(kind: str | None) -> bool:
+        asked.append(kind)
+        return False
+
+    async with Origin(script) as origin, fetcher(origin.port) as fetches:
+        answer = await fetches.fetch(URL, permit=Gate().permit(), wanted=wanted)
+        assert isinstance(answer.outcome, records.Fetched)
+        assert (answer.outcome.body, answer.outcome.truncated, answer.raw_cut) == (b"", "type", "type")
+        assert (answer.body_bytes, asked) == (0, ["Audio/MPEG; x=y"])
+        await until(lambda: origin.closed == 1)
+
+
+async def test_a_redirect_and_a_304_are_not_asked_whether_they_are_wanted() -> None:
+    for head in (b"304 X\r\n", b"301 X\r\nLocation: /a\r\nContent-Length: 0\r\n"):
+        async with Origin(answering(b"HTTP/1.1 " + head + b"\r\n")) as origin, fetcher(origin.port) as fetches:
+            outcome = (await fetches.fetch(URL, permit=Gate().permit(), wanted=lambda _: False)).outcome
+            assert isinstance(outcome, records.NotModified | records.Redirected)
+
+
+async def test_lengths_told_twice_leave_no_connection_behind() -> None:
+    """What follows such an answer is read in two ways by two readers (RFC 9112 section 6.3)."""
+    both = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
+    async with Origin(answering(both)) as origin, fetcher(origin.port) as fetches:
+        for _ in range(2):
+            assert (await fetched(fetches)).body == b"ok"
+        assert origin.connections == 2
 
 
 async def test_a_first_byte_that_does_not_come_is_a_timeout() -> None:

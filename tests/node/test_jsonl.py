@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 from node.sinks import jsonl
+from shared import records
+from tests.node.visited import START_MS, URL, visited
 
 PAGE = jsonl.PageLine(
     url="https://a.example/",
@@ -57,3 +59,47 @@ def test_what_was_written_before_a_kill_is_there_and_the_next_run_goes_on(tmp_pa
     sink.write({"n": 100})
     sink.close()
     assert [json.loads(line)["n"] for line in path.read_text().splitlines()] == list(range(101))
+
+
+async def test_a_visit_is_told_with_all_that_is_known_of_it(tmp_path: Path) -> None:
+    sink = jsonl.PagesSink(tmp_path / "pages-n1.jsonl")
+    await sink.write(
+        visited(
+            b"hello",
+            outcome=records.Fetched(
+                status=200, headers=(("ETag", '"a"'), ("Last-Modified", "then")), body=b"hello", truncated="size"
+            ),
+            answer={"tls_fault": "tls_expired"},
+            visit="recrawl",
+            depth=4,
+            canonical="https://a.example/c",
+            duplicate=records.ContentRef(url="https://b.example/", fetched_ms=1),
+            content=0xAB,
+        )
+    )
+    await sink.write(visited(b"", outcome=records.Redirected(status=301, location="/x")))
+    await sink.write(visited(b"", outcome=records.NotModified()))
+    await sink.write(visited(visit="robots"))
+    await sink.write(visited(outcome=records.Failed(reason="timeout")))
+    sink.sync()
+    sink.close()
+    page, moved, same = (json.loads(line) for line in (tmp_path / "pages-n1.jsonl").read_text().splitlines())
+    expected = {
+        "url": URL,
+        "fetched_ms": START_MS,
+        "status": 200,
+        "visit": "recrawl",
+        "depth": 4,
+        "bytes": 5,
+        "canonical": "https://a.example/c",
+        "duplicate_of": "https://b.example/",
+        "tls_fault": "tls_expired",
+        "payload": "sha1:VL2MMHO4YXUKFWV63YHTWSBM3GXKSQ2N",
+        "content": "00000000000000ab",
+        "truncated": "size",
+        "etag": '"a"',
+        "last_modified": "then",
+    }
+    assert {name: page[name] for name in expected} == expected
+    assert (moved["status"], moved["redirect"], moved["duplicate_of"]) == (301, "/x", None)
+    assert (same["status"], same["bytes"]) == (304, 0)

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from node import charsets, links
-from shared import errors, urls
-from tests import corpus
+from shared import urls
 
 URL = "https://shop.example/a/b.html"
 
@@ -161,7 +160,19 @@ def test_only_html_is_read_for_links(content_type: str | None, body: bytes, read
         ("text/html", b"<meta charset=utf-7>caf\xc3\xa9", "utf-8"),
         ("text/html", b"caf\xe9!", "cp1252"),
         ("text/html", "caf\u00e9".encode()[:-1], "utf-8"),
-        ("text/html", b" " * 1024 + b"<meta charset=windows-1251>", "utf-8"),
+        ("text/html", b" " * 1024 + b"<meta charset=windows-1251>", "cp1251"),
+        ("text/html", b" " * charsets.DECLARED_BYTES + b"<meta charset=windows-1251>", "utf-8"),
+        ("text/html", b"<meta charset=nonsense><meta charset=windows-1251>", "cp1251"),
+        ("text/html", b"<meta http-equiv=Content-Type content='text/html; charset=windows-1251'>", "cp1251"),
+        ("text/html", b"<meta name=Content-Type content='text/html; charset=windows-1251'>", "utf-8"),
+        ("text/html", b"<p title='<meta charset=windows-1251>'>", "utf-8"),
+        ("text/html", b"<meta charset='windows-1251", "utf-8"),
+        ("text/html", b"<meta charset=windows-1251 charset=koi8-r>", "cp1251"),
+        ("text/html", b"<!--><meta charset=windows-1251>-->", "cp1251"),
+        ("text/html", b"<?xml version='1.0' encoding='windows-1251'?><p>", "cp1251"),
+        ("text/html", b"<meta charset=gb2312>", "gb18030"),
+        ("text/html; charset=gbk", b"", "gb18030"),
+        ("text/html", b"<meta charset='koi8-r!'>", "utf-8"),
         ("text/html", b"<!-- <meta charset=koi8-r> --><meta charset=shift_jis>", "cp932"),
         ("text/html; charset=rot13", b"x", "utf-8"),
         ("text/html; charset=idna", b"x", "utf-8"),
@@ -235,93 +246,85 @@ def test_time_is_linear_in_the_page_whatever_it_holds(html: str) -> None:
     assert time.process_time() - start < 2.0
 
 
-def test_scrapy_pages_give_the_links_that_scrapy_finds() -> None:
-    """Rows without options of scrapy's own, nofollow left out; scrapy skips .jpg by its name, we by its type."""
-    judged = 0
-    for row in corpus.load("html/scrapy/linkextractor_cases.json")["cases"]:
-        if row["options"] or row["test"].endswith("test_ignored_extensions"):
-            continue
-        body = row["body"]
-        octets = corpus.octets(body) if "b64" in body else body["text"].encode(row["encoding"] or "utf-8")
-        found = links.extract(
-            octets, content_type=f"text/html; charset={row['encoding']}", url=row["url"], links_max=99
-        )
-        wanted = []
-        for link in row["links"]:
-            try:
-                wanted.append(urls.canonical(link["url"]))
-            except errors.InvalidUrl:
-                continue
-        wanted = [link for link, row_link in zip(wanted, row["links"], strict=False) if not row_link["nofollow"]]
-        assert list(found.links) == list(dict.fromkeys(wanted)), row["test"]
-        judged += 1
-    assert judged >= 10
+def test_a_query_is_written_in_the_encoding_of_its_page() -> None:
+    html = '<a href="/search?q=привет&p=/п"><a href="/п?ש"><base href="/б/?é"><a href="">'
+    found = page(html.encode("cp1251", "xmlcharrefreplace"), content_type="text/html; charset=windows-1251")
+    assert found.links == (
+        "https://shop.example/search?q=%EF%F0%E8%E2%E5%F2&p=/%EF",
+        "https://shop.example/%D0%BF?%26%231513%3B",
+    )
+    assert page("<a href='?ш'>".encode("utf-16"), content_type=None).links == ("https://shop.example/a/b.html?%D1%88",)
+    chinese = "<meta charset=gbk><a href='?é'><a href='?中'><a href='?ש'>".encode("gb18030")
+    assert page(chinese, content_type="text/html").links == (
+        "https://shop.example/a/b.html?%A8%A6",
+        "https://shop.example/a/b.html?%D6%D0",
+        "https://shop.example/a/b.html?%26%231513%3B",
+    )
 
 
-def test_meta_robots_rows_agree() -> None:
-    data = corpus.load("html/meta_robots_cases.json")
-    for row in data["cases"]:
-        found = page(row["html"])
-        assert (found.noindex, found.nofollow) == (row["noindex"], row["nofollow"]), row
-    for row in data["x_robots_tag"]["cases"]:
-        assert links.robots_directives(tuple(row["headers"])) == (row["noindex"], row["nofollow"]), row
-    for html in data["meta_refresh"]["html"]:
-        assert page(html).links == (data["meta_refresh"]["expected"],)
+def test_links_come_in_the_operators_form() -> None:
+    form = urls.Form(drop_params=frozenset({"utm_source"}), aliases={"www.shop.example": "shop.example"})
+    html = (
+        b"<link rel=canonical href='//www.shop.example/c?utm_source=x'><a href='//www.shop.example/a?utm_source=y&b'>"
+    )
+    found = links.extract(html, content_type="text/html", url=URL, links_max=9, form=form)
+    assert (found.links, found.canonical) == (("https://shop.example/a?b",), "https://shop.example/c")
 
 
-def test_encoding_rows_agree_but_for_utf32_and_a_meta_that_is_none() -> None:
-    """Browsers know no UTF-32, take UTF-16 without a mark for little-endian, see no tag in "< meta", and search
-    the body for a meta element too; "ascii" as a wanted default is an option of w3lib's own.
-    """
-    data = corpus.load("html/w3lib/w3lib_encoding_cases.json")
-    wrong = 0
-    for row in data["html_to_unicode"]:
-        content_type, body = row["args"][0], corpus.octets(row["args"][1])
-        codec = charsets.charset_of(body, content_type)
-        wrong += (codec.replace("utf-8", "utf8"), charsets.text_of(body, codec)) != (
-            row["result"][0].replace("utf-8", "utf8"),
-            row["result"][1],
-        )
-    assert wrong == 8
-    declared = [
-        (charsets.declared_in(corpus.octets(row["args"][0])), row["result"])
-        for row in data["html_body_declared_encoding"]
-    ]
-    assert sum(found != wanted for found, wanted in declared) == 4
-    for row in data["resolve_encoding"]:
-        assert charsets.codec_of(row["args"][0], in_page=True) == row["result"]
+@pytest.mark.parametrize(
+    ("html", "expected"),
+    [
+        ("<link rel=canonical href=/c#f>", "/c"),
+        ("<LINK HREF='/c' REL='x CANONICAL y'>", "/c"),
+        ("<link rel=canonical href='http://['><link rel=canonical href=/d><link rel=canonical href=/e>", "/d"),
+        ("<base href=/base/><link rel=canonical href=c>", "/base/c"),
+        ("<meta name=robots content=none><link rel=canonical href=/c>", "/c"),
+        ("<link rel=stylesheet href=/canonical><link rel=alternate href=/x>", None),
+        ("<link rel=canonical><link rel=canonical href><a rel=canonical href=/no>", None),
+        ("<link rel=canonical href=mailto:x@y.example>", None),
+        ("<!-- <link rel=canonical href=/c> --><script><link rel=canonical href=/c></script>", None),
+    ],
+)
+def test_which_page_a_page_says_it_is(html: str, expected: str | None) -> None:
+    assert page(html).canonical == (expected and urls.canonical(expected, URL))
 
 
-def test_content_type_rows_agree_where_the_quotes_are_whole() -> None:
-    """Seven rows with spaces round the equals sign, single or half quotes are read here, as browsers do."""
-    rows = corpus.load("html/w3lib/w3lib_encoding_cases.json")["http_content_type_encoding"]
-    differ = [row["args"][0] for row in rows if charsets.in_header(row["args"][0]) != row["result"]]
-    assert len(rows) == 29
-    assert len(differ) <= 7
-    assert all(row["result"] is None for row in rows if row["args"][0] in differ)
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (("</c>; rel=canonical",), "/c"),
+        (('<https://shop.example/c,d;e>; title="a, <b>; rel=x"; REL="next Canonical"',), "/c,d;e"),
+        (('</n>; rel="next", </c>; rel="canonical"',), "/c"),
+        (("</n>; rel=next", "</c> ; rel = canonical"), "/c"),
+        (("<http://[>; rel=canonical, </c>; rel=canonical",), "/c"),
+        (("</first>; rel=next; rel=canonical",), None),
+        (('</c>; rel=canonical; anchor="/other"',), None),
+        (("</c>; rev=canonical", "/c; rel=canonical", "<", "", "<>;;;", '</c>; rel="canonical'), None),
+    ],
+)
+def test_which_page_a_link_header_says_it_is(values: tuple[str, ...], expected: str | None) -> None:
+    assert links.canonical_header(values, URL) == (expected and urls.canonical(expected, URL))
 
 
-def test_base_rows_agree_but_for_noscript() -> None:
-    """w3lib looks away from noscript; a crawler runs no scripts, so what stands there is meant for it. A script without an end swallows
-    the link that this test adds.
-    """
-    for row in corpus.load("html/w3lib/w3lib_html_cases.json")["get_base_url"]:
-        html = corpus.octets(row["args"][0]).decode()
-        if (
-            "<noscript" in html
-            or ("<script" in html and "</script" not in html)
-            or len(row["args"]) < 2
-            or row.get("kwargs")
-        ):
-            continue
-        try:
-            wanted = urls.canonical("x", row["result"])
-        except errors.InvalidUrl:
-            continue
-        found = links.extract(
-            (html + "<a href=x>").encode(),
-            content_type="text/html",
-            url=corpus.octets(row["args"][1]).decode(),
-            links_max=99,
-        )
-        assert found.links[-1:] == (wanted,), row
+@pytest.mark.parametrize("value", ["<" * 60_000, "<>;" * 20_000, '<>;"' * 15_000, "<a>;" + "x" * 60_000, "<>" * 30_000])
+def test_a_hostile_link_header_costs_no_more_than_its_length(value: str) -> None:
+    start = time.process_time()
+    links.canonical_header((value, value + "; rel=canonical"), URL)
+    assert time.process_time() - start < 1.0
+
+
+@pytest.mark.parametrize(
+    "piece", [b"<meta ", b"<meta charset", b"<!--", b"<x '", b"<", b"<meta charset=x>", b"</a b=", b"<!", b"charset="]
+)
+def test_time_to_find_a_charset_is_linear_in_the_page(piece: bytes) -> None:
+    start = time.process_time()
+    for _ in range(20):
+        charsets.declared_in(piece * (1_000_000 // len(piece)))
+    assert time.process_time() - start < 1.0
+
+
+def test_one_long_label_costs_its_link_alone() -> None:
+    name = "a123456789012345678901234567890123456789012345678901234567890123"
+    found = page(f"<a href=/one><a href='http://{name}/'><a href=' h\nt\r\ntp://ex\r\nample.com\t '>")
+    assert found.links == ("https://shop.example/one", "http://example.com/")
+    assert found.bad_links == 1

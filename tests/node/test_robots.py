@@ -1,14 +1,11 @@
 """robots.txt is read as RFC 9309 says, and an answer to it is worth what section 2.3.1 says."""
 
-import base64
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from node import robots
 from shared import records
-from tests import corpus
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -116,66 +113,56 @@ def test_a_group_of_our_own_makes_everybodys_rules_irrelevant(patterns: list[str
     assert rules_of(f"User-agent: *\n{everybody}User-agent: ourbot\nAllow: /zzz\n").allowed(path)
 
 
-def test_verdicts_are_remembered_in_bounded_room() -> None:
-    rules = rules_of("User-agent: *\nDisallow: /x1")
-    for number in range(robots.VERDICTS_MAX + 10):
-        assert rules.allowed(f"/x{number}") is not str(number).startswith("1")
+@pytest.mark.parametrize("many", [0, 500])
+def test_verdicts_are_remembered_in_bounded_room_where_they_took_long(many: int) -> None:
+    rules = rules_of("User-agent: *\nDisallow: /x1\n" + "".join(f"Disallow: /*no{number}\n" for number in range(many)))
+    assert rules.slow is bool(many)
+    for _ in "twice":
+        for number in range(robots.VERDICTS_MAX + 10):
+            assert rules.allowed(f"/x{number}") is not str(number).startswith("1")
     assert len(rules._verdicts) <= robots.VERDICTS_MAX
+    assert bool(rules._verdicts) is bool(many)
 
 
-def test_google_rows_agree_but_for_three_that_contradict_the_rfc() -> None:
-    """063, 065 and 066 want escapes compared as written; RFC 9309 2.2.2 decodes and encodes before comparing."""
-    rows = [row for row in corpus.load("robots/google_robots_cases.json")["allowed"] if not row["google_only"]]
-    wrong = {row["id"] for row in rows if rules_of(row["robots"], row["agent"]).allowed(row["url"]) != row["allowed"]}
-    assert len(rows) == 72
-    assert wrong == {"google-063", "google-065", "google-066"}
-
-
-def test_crawler_commons_rows_agree_but_for_what_is_no_product_token_or_no_rule() -> None:
-    """283 to 285 ask with a whole user-agent header; 317 wants a site given up for a long Crawl-delay: we cap it."""
-    rows = [
-        row
-        for row in corpus.load("robots/crawler_commons_robots_cases.json")["cases"]
-        if row["exact_agent_match"] and len(row["agents"]) == 1 and "allowed" in row
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("/a", (False, 3)),
+        ("/a/b", (True, 6)),
+        ("/a/b/c.gif", (False, 8)),
+        ("/x.gif", (False, 8)),
+        ("/x", (True, None)),
+        ("/robots.txt", (True, None)),
+        ("/both", (True, 11)),
+    ],
+)
+def test_the_line_that_decided_is_told(path: str, why: tuple[bool, int | None]) -> None:
+    lines = [
+        "# 1",
+        "User-agent: *",
+        "Disallow: /a",
+        "",
+        "Disallow: /a",
+        "Allow: /a/b",
+        "Sitemap: x",
+        "Disallow: *.gif$",
     ]
-    wrong = set()
-    for row in rows:
-        body = base64.b64decode(row["robots_base64"]) if "robots_base64" in row else row["robots"]
-        if rules_of(body, row["agents"][0]).allowed(row["url"]) != row["allowed"]:
-            wrong.add(row["id"])
-    assert len(rows) >= 301
-    assert wrong == {"cc-283", "cc-284", "cc-285", "cc-317"}
+    lines += ["User-agent: *\rDisallow: /both", "Allow: /both"]
+    assert rules_of("\r\n".join(lines)).why(f"http://h.example{path}") == why
 
 
-def test_crawler_commons_delays_agree() -> None:
-    rows = [
-        row
-        for row in corpus.load("robots/crawler_commons_robots_cases.json")["cases"]
-        if row["exact_agent_match"] and len(row["agents"]) == 1 and "crawl_delay_ms" in row
-    ]
-    wrong = []
-    for row in rows:
-        seconds = rules_of(row["robots"], row["agents"][0]).crawl_delay_s
-        if (None if seconds is None else seconds * 1000) != row["crawl_delay_ms"]:
-            wrong.append((row["id"], seconds, row["crawl_delay_ms"]))
-    # 289 asks with a whole user-agent header, as 283 to 285 do.
-    assert wrong == [("cc-289", None, 20_000)]
-
-
-def test_protego_rows_agree_but_for_loose_agents_and_unknown_lines() -> None:
-    """Ten rows take a token for its beginning (hedwig for hedwig-new) or let an unknown line end a group:
-    RFC 9309 2.2.1 and 2.2.4 say otherwise.
-    """
-    rows = corpus.load("robots/protego_cases.json")["cases"]
-    wrong = set()
-    for row in rows:
-        rules = rules_of(row["robots"], row["agent"])
-        if "allowed" in row and rules.allowed(row["url"]) != row["allowed"]:
-            wrong.add(row["id"])
-        if "crawl_delay" in row and rules.crawl_delay_s != row["crawl_delay"]:
-            wrong.add(row["id"])
-    known = {131, 256, 257, 258, 268, 334, 340, 341, 343, 344}
-    assert wrong <= {f"protego-{number}" for number in known}
+def test_sitemaps_are_those_of_the_whole_file_as_canonical_urls_each_once_and_a_hundred_at_most() -> None:
+    body = "sitemap: http://H.example/a.xml#x\nUser-agent: x\nSITEMAP : /b.xml\nDisallow: /\nSitemap:\nSitemap: ftp://h/c\n"
+    body += (
+        "Sitemap: http://H.example/a.xml\nSitemap: http://[\nhttp://h.example/sitemap2.xml\nhttps://h.example/other\n"
+    )
+    record = records.RobotsRecord(verdict="rules", body=body.encode())
+    found = robots.parse(record, "ourbot", origin="https://o.example").sitemaps
+    assert found == ("http://h.example/a.xml", "https://o.example/b.xml", "http://h.example/sitemap2.xml")
+    assert robots.parse(record, "ourbot").sitemaps == (found[0], found[2])
+    assert robots.parse(record, "x", origin="https://o.example").sitemaps == found
+    many = rules_of("".join(f"Sitemap: http://h.example/{number}\n" for number in range(300)))
+    assert len(many.sitemaps) == 100
 
 
 @pytest.mark.parametrize(
@@ -242,13 +229,73 @@ def test_304_renews_the_copy() -> None:
     )
 
 
-def test_what_lies_beyond_500_kib_is_cut() -> None:
-    body = b"User-agent: *\nDisallow: /early\n#" + b"x" * 500 * 1024 + b"\nDisallow: /late\n"
+def test_what_lies_beyond_500_kib_is_cut_at_the_end_of_a_line() -> None:
+    """Half of `Disallow: /late` may be `Disallow: /`."""
+    body = b"User-agent: *\nDisallow: /early\n" + b"# padding\n" * 51_195 + b"# more\nDisallow: /late\n"
+    assert body[: 500 * 1024].endswith(b"\nDisallow: /l")
     stored = record(fetched(200, body))
-    assert len(stored.body) == 500 * 1024
+    assert len(stored.body) == 500 * 1024 - len("Disallow: /l")
     rules = robots.parse(stored, "ourbot")
     assert not rules.allowed("/early")
     assert rules.allowed("/late")
+    assert len(record(fetched(200, b"#" * 600 * 1024)).body) == 500 * 1024
+    torn = record(fetched(200, b"User-agent: *\nDisallow: /a\nDisallow: /", "size"))
+    assert robots.parse(torn, "ourbot").allowed("/b")
+
+
+@pytest.mark.parametrize(("status", "verdict"), [(401, "disallow"), (403, "disallow"), (404, "allow"), (451, "allow")])
+def test_forbidden_may_be_taken_for_the_opposite(status: int, verdict: str) -> None:
+    found = robots.record_of(fetched(status), record(fetched(200)), now_ms=DAY_MS, robots_forbidden="deny", **NUMBERS)
+    assert (found.verdict, found.good_ms, found.expires_ms) == (verdict, 0, 2 * DAY_MS)
+    assert robots.named(found) == ("forbidden" if verdict == "disallow" else "allow")
+    assert robots.named(record(fetched(status))) == ("forbidden_allowed" if verdict == "disallow" else "allow")
+
+
+@pytest.mark.parametrize(
+    ("found", "reason", "name"),
+    [
+        (record(fetched(200)), "robots", "rules"),
+        (record(fetched(503)), "robots_unreachable", "unreachable"),
+        (record(records.Failed(reason="dns")), "robots_unreachable", "unreachable"),
+        (record(fetched(503), record(fetched(200))), "robots", "last_good"),
+        (record(records.Failed(reason="dns"), record(fetched(200))), "robots", "last_good"),
+        (record(records.Redirected(status=301, location="/")), "robots", "allow"),
+        (records.RobotsRecord(verdict="disallow", moved_to="http://b.example/robots.txt", moved_ms=1), "robots_elsewhere", "elsewhere"),
+    ],
+)  # fmt: skip
+def test_an_answer_has_a_name_and_a_refusal_its_reason(found: records.RobotsRecord, reason: str, name: str) -> None:
+    assert (robots.refusal(found), robots.named(found)) == (reason, name)
+    assert name in robots.NAMES
+
+
+@pytest.mark.parametrize(
+    ("value", "hours"),
+    [
+        ("max-age=7200", 2),
+        ("public, Max-Age=7200", 2),
+        ('max-age="7200", max-age=99999', 2),
+        ("max-age=9999999999", 24),
+        ("max-age=864000", 24),
+        ("max-age=60", 1),
+        ("no-cache", 1),
+        ("private,no-store", 1),
+        ("s-maxage=7200", 24),
+        ("x-max-age=7200", 24),
+        ("no-cachet", 24),
+        ("max-age=", 24),
+        ("", 24),
+    ],
+)
+def test_cache_control_shortens_down_to_an_hour_and_lengthens_nothing(value: str, hours: int) -> None:
+    said = (("Date", "x"), ("cache-CONTROL", value))
+    for outcome in (
+        records.Fetched(status=200, headers=said, body=b""),
+        records.Fetched(status=404, headers=said, body=b""),
+        records.NotModified(headers=said),
+    ):
+        found = record(outcome, record(fetched(200)))
+        assert found.expires_ms - DAY_MS == hours * HOUR_MS
+    assert record(records.Fetched(status=500, headers=said, body=b"")).expires_ms == DAY_MS + HOUR_MS
 
 
 def test_allow_and_disallow_answers_need_no_body() -> None:

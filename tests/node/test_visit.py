@@ -116,21 +116,6 @@ async def test_a_sixth_redirect_of_robots_txt_is_not_followed(valkey: str, web: 
     assert look["robots"]["http://example.com"]["verdict"] == "allow"  # RFC 9309 2.3.1.2: unavailable
 
 
-async def test_a_robots_txt_that_moved_to_another_site_is_not_asked_for_there(
-    valkey: str, web: Web, tmp_path: Path
-) -> None:
-    web.put("/robots.txt", moved("http://other.example/robots.txt"), robots_txt())
-    async with crawling(valkey, web, tmp_path) as crawl:
-        await crawl.seed("/a")
-        await crawl.run(lambda: len(crawl.records) == 2)
-        look = await crawl.look()
-        assert look["robots"]["http://example.com"]["verdict"] == "disallow"
-        assert (look["pending"], look["later"]) == (0, 1)
-        assert await crawl.store.look("other.example") is None
-        await crawl.run()
-    assert paths(web) == ["/robots.txt", "/robots.txt", "/a"]
-
-
 async def test_what_robots_txt_forbids_is_set_aside_with_that_reason_and_never_asked_for(
     valkey: str, web: Web, tmp_path: Path
 ) -> None:

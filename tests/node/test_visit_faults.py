@@ -73,8 +73,12 @@ CASES = {
         sink={"bad_links": 3, "links": (full("/l"), full("/%zz%"))},
         offered=2,
     ),
-    "garbage redirect": Case(moved("http://[bad"), "redirected", 301, {"redirect": "http://[bad"}, offered=0),
-    "redirect to no web page": Case(moved("ftp://example.com/"), "redirected", 301, offered=0),
+    "garbage redirect": Case(
+        moved("http://[bad"), "redirected", 301, {"redirect": "http://[bad"}, 0, {"bad_redirect": 1}
+    ),
+    "redirect to no web page": Case(
+        moved("ftp://example.com/"), "redirected", 301, {}, 0, {"redirect_to_unsupported_scheme": 1}
+    ),
     "no HTTP": Case(b"SSH-2.0-OpenSSH_9.2\r\n\r\n", "failed:protocol", None, None, 0, {"protocol": 1}),
     "hung up": Case(hang_up, "failed:disconnected", None, None, 0, {"disconnected": 1}),
     "no first byte": Case(silent, "failed:timeout", None, None, 0, {"timeout": 1}),
@@ -153,7 +157,7 @@ async def test_without_an_answer_the_pauses_grow_and_then_the_url_is_set_aside(
     assert web.urls == [full("/robots.txt")]
     assert [change.due_in_s for change in crawl.commits[1:]] == pauses_s
     assert [record.due_term for record in crawl.records[1:]] == ["minimum" if s == 0.1 else "backoff" for s in pauses_s]
-    assert [[seconds for _, seconds, _ in change.later] for change in crawl.commits] == [[], [0.2], [0.4], []]
+    assert [[one.seconds for one in change.later] for change in crawl.commits] == [[], [0.2], [0.4], []]
     assert (look["set_aside"], look["pending"], look["later"], look["pages"]) == ({reason: 1}, 0, 0, 3)
     await web.origin.__aexit__()
 

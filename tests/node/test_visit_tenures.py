@@ -11,7 +11,6 @@ import pytest
 
 from coordinator import local
 from node import ownership
-from node.sinks import jsonl
 from tests import servers
 from tests.node.crawler import Crawler, Web, crawling, full, reply, robots_txt
 
@@ -218,7 +217,6 @@ async def test_a_strict_commit_comes_after_its_page_is_on_the_disk(
         crawl.before_commit = before_commit
         await crawl.seed("/a", "/b")
         await crawl.run()
-        assert isinstance(crawl.tools.sink, jsonl.JsonlSink)
         assert files == [crawl.sink_path.name] * synced
     # robots.txt, then the pages: each had its line on the disk when it was committed.
     assert order == ([0, 1, 2] if synced else [0, 0, 0])

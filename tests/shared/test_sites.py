@@ -1,4 +1,4 @@
-"""The site rule: literal rows, the list's own tests, and settings that must change the digest."""
+"""The site rule: literal rows and settings that must change the digest; the list's own tests are in tests/conformance."""
 
 import re
 import subprocess
@@ -146,40 +146,3 @@ def test_a_site_is_the_host_or_what_it_ends_in_and_a_site_of_itself(host):
         assert host == found or host.endswith("." + found)
         assert rule.site_of_host(found) == found
         assert rule.site_of_host("deeper." + host).endswith(found)
-
-
-# --- the list's own tests ------------------------------------------------------------------------------------
-
-# The list's tests ask for the registrable domain under both of its sections, so the rule runs with the one private
-# suffix chosen that they name. Where they expect none ("null"), ours is the host itself. Hosts that begin with a dot
-# have no canonical form.
-NAMED = sites.Sites(("uk.com",))
-
-
-def check(host, expected):
-    try:
-        canonical = urls.canonical(f"http://{host}/")
-    except errors.InvalidUrl:
-        assert host.startswith("."), host
-        assert expected is None, host
-        return
-    wanted = urls.host_of(canonical if expected is None else urls.canonical(f"http://{expected}/"))
-    assert NAMED.site_of(canonical) == wanted, host
-
-
-def test_the_lists_older_tests(conformance):
-    text = (conformance / "psl" / "test_psl.txt").read_text("utf-8")
-    found = re.findall(r"^checkPublicSuffix\((?:'([^']*)'|null), (?:'([^']*)'|null)\);", text, re.MULTILINE)
-    for host, expected in found:
-        if host:  # a null host is no host
-            check(host, expected or None)
-    assert len(found) == 78
-
-
-def test_the_lists_newer_tests(conformance):
-    lines = (conformance / "psl" / "tests.txt").read_text("utf-8").splitlines()
-    found = [line.split() for line in lines if line.strip() and not line.startswith("//")]
-    for host, expected in found:
-        if host != "null":
-            check(host, None if expected == "null" else expected)
-    assert len(found) == 78

@@ -11,7 +11,7 @@ import redis.asyncio
 from redis import exceptions
 
 from coordinator import local
-from shared import errors, frontier, keys, records
+from shared import errors, frontier, keys, records, scope
 from tests import redis_cluster as clusters
 from tests import servers
 from tests.stores import shapes
@@ -103,6 +103,9 @@ async def whole_life(desk: frontier.Frontier) -> None:
         records.NodeReport(id="n1", incarnation=1, epoch=1, weight=1, address="", time_ms=1, state="member")
     )
     await desk.append_handoffs([records.Handoff(kind="moved", time_ms=1, epoch=1, node="n1")])
+    assert await desk.add_scopes([scope.SeedRule(kind="any")]) == 1
+    assert (await desk.scope_version(), len(await desk.scopes())) == (1, 1)
+    assert (await desk.pause(["*", "s1.org"]), await desk.resume(["*"])) == (1, 2)
     assert await desk.run_id()
     await reads(desk)
 
@@ -114,6 +117,7 @@ async def reads(desk: frontier.Frontier) -> None:
     assert len(await desk.reports(["n1", "n2"])) == 1
     assert await desk.site_count() == 5
     assert await desk.ping() > 0
+    assert await desk.pauses() == records.Pauses(version=2, sites=frozenset(("s1.org",)))
     assert await desk.read_handoffs(at_most=5)
     assert await desk.inbox("n1", at_most=5)
     assert [page async for page in desk.sites_in([(shard, 0, 2**48 - 1) for shard in range(keys.INDEX_SHARDS)])]

@@ -56,6 +56,8 @@ class Ledger:
     """URL -> when it is wanted, in milliseconds."""
     fresh_gap_ms: int = 0
     fresh_at: int = 0
+    fresh_turn: int = 0
+    visits: int = 0
     pages: dict[str, records.PageRecord] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
     finished: set[str] = field(default_factory=set)
@@ -176,6 +178,7 @@ class Ledger:
                 self.queues[one.priority].remove(one.url)
             self.finished.add(one.url)
         self.pages.update(change.pages)
+        self.visits += change.visits
         self.fresh_gap_ms = round(change.fresh_gap_s * 1000)
         for url, in_s in change.fresh:
             self.fresh[url] = now_ms + round(in_s * 1000)
@@ -197,10 +200,11 @@ class Ledger:
         gap_ms = self.fresh_gap_ms
         if gap_ms <= 0 or now_ms < self.fresh_at or not self.fresh:
             return
+        if any(self.queues.values()) and self.visits < self.fresh_turn:
+            return
         url = min(self.fresh, key=lambda one: (self.fresh[one], urls.compact(one, self.site).encode()))
         del self.fresh[url]
-        if any(self.queues.values()):
-            gap_ms = max(gap_ms, 2 * self.delay_ms)
+        self.fresh_turn = self.visits + 2
         self.queues[self.pages[url].priority].insert(0, url)
         self.fresh_at = (max(self.fresh_at, now_ms - SLOTS_LATE * gap_ms) if self.fresh_at else now_ms) + gap_ms
 
@@ -296,6 +300,7 @@ class Ledger:
             "try_epoch": self.marks[-1].tenure if self.marks else 0,
             "fresh_gap": self.fresh_gap_ms,
             "fresh_at": self.fresh_at,
+            "fresh_turn": self.fresh_turn,
         }
         words = {
             "owner": self.owner,

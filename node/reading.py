@@ -1,0 +1,144 @@
+"""What one answer says to a crawler: the links of a page, the entries of a sitemap, and what is told of both.
+
+Large bodies are read in a thread: nothing here holds the loop for long.
+"""
+
+import asyncio
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import TypeVar
+
+from node import charsets, fetch, links, sitemaps, traps, turn
+from shared import records, urls
+
+OFF_LOOP_BYTES = 64 * 1024  # larger bodies are read in a thread
+NESTED_MAX = 5  # sitemaps that name sitemaps: the protocol knows one level
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Target:
+    """A URL that an answer names, and what it says of it."""
+
+    url: str
+    meta: str = ""
+    changed_ms: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What an answer says."""
+
+    targets: tuple[Target, ...] = ()
+    """What is to be offered, in its order."""
+    page: links.Page | None = None
+    """None where the body was not read as a page."""
+    refused: str | None = None
+    """Why the URL itself is set aside: a redirect that leads nowhere."""
+
+
+NOTHING = Found()
+
+
+async def found(answer: fetch.Answer, queued: records.QueuedUrl, tools: turn.Tools) -> Found:
+    """Read one answer; nothing that a site can send makes this raise."""
+    outcome = answer.outcome
+    if isinstance(outcome, records.Redirected):
+        return _redirected(outcome, queued, tools)
+    if not isinstance(outcome, records.Fetched) or not 200 <= outcome.status < 300 or outcome.truncated == "type":
+        return NOTHING
+    declared = queued.role == "sitemap"
+    if declared or sitemaps.looks_like(outcome.body, answer.content_type):
+        read = await _sitemap(answer, outcome.body, queued, declared=declared, tools=tools)
+        if read is not None:
+            return read
+    page = await _page(answer, outcome, queued.url, tools)
+    meta = records.trail("page", queued.depth + 1)
+    targets = () if page.nofollow else tuple(Target(url, meta) for url in page.links)
+    return Found(targets=targets, page=page)
+
+
+def watched(answer: fetch.Answer, site: str, url: str, page: links.Page | None, tools: turn.Tools) -> traps.Verdict:
+    """What this page says of the pattern of its URL; an answer that is no HTML page says nothing."""
+    outcome = answer.outcome
+    if page is None or not isinstance(outcome, records.Fetched) or outcome.status != 200:
+        return traps.FINE
+    if not links.is_html(outcome.body, answer.content_type):
+        return traps.FINE
+    return tools.watch.saw(site, url, lambda: charsets.text_of(outcome.body, page.charset), page.links)
+
+
+def _redirected(outcome: records.Redirected, queued: records.QueuedUrl, tools: turn.Tools) -> Found:
+    """A redirect's target is offered like any link, never followed."""
+    location, refused = fetch.redirect_target(queued.url, outcome.location)
+    if location is None:
+        return Found(refused=refused)
+    target = _formed(location, tools)
+    if target == queued.url or queued.hops >= tools.settings.limits.redirects_max:
+        return Found(refused="redirect_loop")
+    return Found(targets=(Target(target, records.trail(queued.role, queued.depth, queued.hops + 1)),))
+
+
+async def _page(answer: fetch.Answer, outcome: records.Fetched, url: str, tools: turn.Tools) -> links.Page:
+    read = functools.partial(
+        links.extract,
+        outcome.body,
+        content_type=answer.content_type,
+        url=url,
+        links_max=tools.settings.limits.links_per_page_max,
+        token=tools.token,
+        form=tools.form,
+    )
+    page = await _off_loop(read, len(outcome.body))
+    noindex, nofollow = links.robots_directives(_values(outcome, "x-robots-tag"), tools.token)
+    return dataclasses.replace(
+        page,
+        noindex=page.noindex or noindex,
+        nofollow=page.nofollow or nofollow,
+        canonical=page.canonical or links.canonical_header(_values(outcome, "link"), url, tools.form),
+    )
+
+
+def _values(outcome: records.Fetched, name: str) -> tuple[str, ...]:
+    return tuple(value for header, value in outcome.headers if header.lower() == name)
+
+
+async def _sitemap(
+    answer: fetch.Answer, body: bytes, queued: records.QueuedUrl, *, declared: bool, tools: turn.Tools
+) -> Found | None:
+    """The entries of a sitemap or feed; None where the body is none after all."""
+    limits = tools.settings.limits
+    read = functools.partial(
+        sitemaps.read,
+        body,
+        url=queued.url,
+        content_type=answer.content_type,
+        bytes_max=limits.sitemap_bytes_max,
+        urls_max=limits.sitemap_urls_max,
+        declared=declared,
+        now_ms=tools.store_ms(),
+        site_of=tools.places.site_of,
+    )
+    sitemap = await _off_loop(read, len(body))
+    if sitemap is None:
+        return None
+    below = records.trail("page", queued.depth + 1)
+    targets = [
+        Target(_formed(entry.url, tools), below, 0 if sitemap.stamped else entry.changed_ms)
+        for entry in sitemap.entries
+    ]
+    if queued.hops < NESTED_MAX:
+        nested = records.trail("sitemap", queued.depth, queued.hops + 1)
+        targets += [Target(_formed(child.url, tools), nested, child.changed_ms) for child in sitemap.children]
+    return Found(targets=tuple(targets))
+
+
+def _formed(url: str, tools: turn.Tools) -> str:
+    """A canonical URL in the operator's form."""
+    return url if tools.form is urls.PLAIN else urls.canonical(url, form=tools.form)
+
+
+async def _off_loop(read: Callable[[], T], size: int) -> T:
+    return await asyncio.to_thread(read) if size > OFF_LOOP_BYTES else read()
