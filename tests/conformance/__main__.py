@@ -16,7 +16,7 @@ from tests.conformance import judging
 
 HEADS = ("area", "corpus", "rows", "passed", "gate", "peers")
 FAILURES_SHOWN = 20
-LIBRARIES = ("ada-url", "aiohttp", "protego", "selectolax", "tldextract", "warcio", "zstandard", "brotli")
+LIBRARIES = ("ada-url", "aiohttp", "selectolax", "tldextract", "warcio", "zstandard", "brotli")
 """Whose answers some of the verdicts rest on; those that the product uses are told with their version."""
 
 

@@ -8,6 +8,7 @@ import itertools
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,7 +58,7 @@ def pages(web: Web) -> list[str]:
 
 @contextlib.asynccontextmanager
 async def later_on(
-    url: str, web: Web, out: Path, *, hours: float, epoch: int = 20, **tables: dict[str, object]
+    url: str, web: Web, out: Path, *, hours: float, epoch: int = 20, **tables: Any
 ) -> AsyncIterator[Crawler]:
     """A node on the same store whose store time is that much later."""
     async with crawling(url, web, out, epoch=epoch, **tables) as crawl:
