@@ -36,14 +36,13 @@ COMMAND_MODULES = (
     "coordinator.demo",
     "coordinator.seeding",
     "coordinator.steering",
-    "coordinator.simulate",
-    "coordinator.warc",
     "coordinator.reading",
     "coordinator.auditing",
+    "coordinator.warc",
+    "coordinator.simulate",
     "coordinator.drills",
     "coordinator.drill",
     "coordinator.shard",
-    "coordinator.simulate",
 )
 """Each has `register(commands)`; the order is that of `crawlring --help`."""
 

@@ -5,7 +5,7 @@ It reads no clock but for how long ago the request started, and asks nobody anyt
 
 import msgspec
 
-from node import fetch, recrawl, revisit, traps, turn
+from node import fetch, recrawl, revisit, robots_moves, traps, turn
 from shared import clock, config, records
 
 Refusals = list[tuple[records.QueuedUrl, str]]
@@ -83,7 +83,9 @@ def of_refusals(settings: config.Config, refused: Refusals) -> records.Commit:
             backoff_cap_s=polite.backoff_cap_s,
         )
         if isinstance(what, revisit.Later):
-            later.append(records.Later(queued.url, what.seconds, queued.priority, queued.meta))
+            waits = reason == "robots_elsewhere"
+            wait_s = robots_moves.again_s(polite.robots_error_ttl_s) if waits else what.seconds
+            later.append(records.Later(queued.url, wait_s, queued.priority, queued.meta))
         else:
             aside.append((queued.url, reason))
     return records.Commit(done=tuple(queued for queued, _ in refused), later=tuple(later), set_aside=tuple(aside))

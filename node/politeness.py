@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from shared import records
 
 OWN_DOING: Final = frozenset({"guard", "aborted", "late", "crowded"})  # we stopped ourselves: not the site's doing
+PAUSES: Final = frozenset({429, 503, 999})
 _LEVEL_MAX: Final = 32  # doubling further only overflows; every cap is reached long before
 
 
@@ -98,8 +99,8 @@ def retry_after_s(value: str, *, now_ms: int) -> float | None:
 
 
 def asks_for_pause(outcome: records.Outcome) -> bool:
-    """Whether the answer was 429 or 503."""
-    return isinstance(outcome, records.Fetched) and outcome.status in {429, 503}
+    """Whether the answer says that we are too much: 429, 503, and 999, by which some sites refuse crawlers."""
+    return isinstance(outcome, records.Fetched) and outcome.status in PAUSES
 
 
 def _level(outcome: records.Outcome, backoff: int) -> int:
@@ -110,9 +111,11 @@ def _level(outcome: records.Outcome, backoff: int) -> int:
             return backoff if reason in OWN_DOING else min(backoff + 1, _LEVEL_MAX)
         case records.Refused():
             return backoff
+        case records.Fetched(truncated="time"):
+            return min(backoff + 1, _LEVEL_MAX)
         case records.Fetched(status=status, truncated=truncated):
             # A 500 or a torn answer is no all-clear, and no request for a pause either.
-            return backoff if status >= 500 or truncated in {"time", "connection"} else 0
+            return backoff if status >= 500 or truncated == "connection" else 0
     return 0
 
 

@@ -101,7 +101,7 @@ def plan(
             return Keep()
         case records.Failed(reason=reason):
             why, limit = reason, attempts_max
-        case records.Fetched(status=status) if status in {429, 503}:
+        case records.Fetched(status=status) if status in politeness.PAUSES:
             why, limit = f"status_{status}", attempts_max + PAUSES_MORE
         case records.Fetched(status=status) if status >= 500:
             why, limit = f"status_{status}", attempts_max

@@ -195,7 +195,9 @@ def _urls(sitemaps: tuple[str, ...], origin: str | None) -> Iterator[str]:
     base = f"{origin}/robots.txt" if origin else None
     for written in sitemaps:
         with contextlib.suppress(errors.InvalidUrl):
-            yield urls.canonical(written, base)
+            url = urls.canonical(written, base)
+            if urls.path_of(url) != "/robots.txt":  # some name themselves
+                yield url
 
 
 def _life_s(outcome: records.Outcome, robots_ttl_s: float) -> float:

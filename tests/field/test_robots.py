@@ -115,7 +115,7 @@ async def test_a_robots_txt_may_move_to_another_site_and_binds_the_first(scene: 
     target = f"http://target-{scene.site}"
     www = f"http://www.target-{scene.site}"
     filler = "# " + "x" * 97 + "\n"
-    long = "User-agent: *\nDisallow: /no\n" + filler * 5_000 + "\nDisallow: /yes\n" + filler * 5_000
+    long = "User-agent: *\nDisallow: /no\n" + filler * 5_200 + "\nDisallow: /yes\n" + filler * 5_000
     far, dead = f"http://far-{scene.site}", f"http://dead-{scene.site}"
     scene.put("/robots.txt", moved(f"{target}/robots.txt"))
     scene.put(f"{target}/robots.txt", moved(f"{www}/robots.txt"))
@@ -128,7 +128,13 @@ async def test_a_robots_txt_may_move_to_another_site_and_binds_the_first(scene: 
     async with scene.crawl(politeness=ORIGIN, limits={"body_bytes_max": 1_000}) as crawl:
         await scene.seed(crawl, *pages)
         # The first site waits for the second's owner to have asked.
-        await crawl.run(lambda: all(outcomes(crawl, url) for url in (scene.url("/yes"), f"{far}/yes")))
+        barred = (scene.url("/no"), "robots")
+        await crawl.run(
+            lambda: (
+                all(outcomes(crawl, url) for url in (scene.url("/yes"), f"{far}/yes"))
+                and any(barred in change.set_aside for change in crawl.commits)
+            )
+        )
         assert await scene.aside(crawl) == {"robots": 1}
     with listening() as (port, accepted):
         scene.put(f"{dead}/robots.txt", moved(f"http://127.0.0.1:{port}/robots.txt"))
