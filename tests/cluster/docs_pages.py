@@ -1,17 +1,26 @@
-"""Title and links of an HTML file by the standard library alone: a second reader beside the product's own.
+"""Title, links and charset of an HTML file by lxml, and its digest by sha1sum: second readers beside the product's own.
 
 A link is a distinct http or https URL without its fragment that an `a`, `area` or `iframe` names, unless its rel
-says nofollow; an href that begins with # is no link.
+says nofollow, or that a meta refresh leads to; an href that begins with # is no link.
 """
 
-import html.parser
+import base64
+import codecs
+import itertools
 import re
+import subprocess
 import urllib.parse
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import lxml.html
 
 TAGS = {"a": "href", "area": "href", "iframe": "src"}
 SAFE = "/:?#[]@!$&'()*+,;=%-._~|^`{}\\"  # what stays as it is written when a link is compared
+SHA1SUM = "/usr/bin/sha1sum"
+FILES_AT_ONCE = 500  # of one command line
 
 
 @dataclass(slots=True)
@@ -20,46 +29,45 @@ class Read:
 
     title: str | None = None
     links: set[str] = field(default_factory=set)
-
-
-class _Reader(html.parser.HTMLParser):
-    def __init__(self, url: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.read = Read()
-        self._url = url
-        self._title: list[str] | None = None
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        if tag == "title" and self.read.title is None:
-            self._title = []
-        if tag not in TAGS or "nofollow" in (given.get("rel") or "").lower().split():
-            return
-        target = (given.get(TAGS[tag]) or "").strip()
-        if target and not target.startswith("#"):
-            self._add(target)
-
-    def handle_data(self, data: str) -> None:
-        if self._title is not None:
-            self._title.append(data)
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag == "title" and self._title is not None:
-            self.read.title = " ".join("".join(self._title).split())
-            self._title = None
-
-    def _add(self, target: str) -> None:
-        url, _ = urllib.parse.urldefrag(urllib.parse.urljoin(self._url, target))
-        if re.match("https?://[^/?]", url):
-            self.read.links.add(same(url))
+    charset: str | None = None
+    """Python's name of the charset that it declares; None: it declares none."""
 
 
 def read(file: Path, url: str) -> Read:
     """Read a file as the page of this URL."""
-    reader = _Reader(url)
-    reader.feed(file.read_text(encoding="utf-8", errors="replace"))
-    reader.close()
-    return reader.read
+    body = file.read_bytes()
+    tree = lxml.html.document_fromstring(body, parser=lxml.html.HTMLParser(huge_tree=True))
+    title = tree.find(".//title")
+    return Read(
+        title=None if title is None else " ".join(title.text_content().split()),
+        links=_links(tree, url),
+        charset=_charset(tree),
+    )
+
+
+def _links(tree: Any, url: str) -> set[str]:
+    base = next((one.get("href") for one in tree.iter("base") if one.get("href")), "")
+    place = urllib.parse.urljoin(url, base)
+    named = [
+        (one.get(TAGS[one.tag]) or "").strip()
+        for one in tree.iter(*TAGS)
+        if "nofollow" not in (one.get("rel") or "").lower().split()
+    ]
+    for one in tree.iter("meta"):
+        if (one.get("http-equiv") or "").lower() == "refresh":
+            named.append((one.get("content") or "").partition("=")[2].strip())
+    targets = (urllib.parse.urldefrag(urllib.parse.urljoin(place, one))[0] for one in named if one and one[0] != "#")
+    return {same(target) for target in targets if re.match("https?://[^/?]", target)}
+
+
+def _charset(tree: Any) -> str | None:
+    """Of the first meta element that declares one, as lxml's tree has it."""
+    for one in tree.iter("meta"):
+        content = one.get("content") or "" if (one.get("http-equiv") or "").lower() == "content-type" else ""
+        label = one.get("charset") or content.lower().partition("charset=")[2].strip()
+        if label:
+            return codecs.lookup(label).name
+    return None
 
 
 def same(url: str) -> str:
@@ -69,3 +77,14 @@ def same(url: str) -> str:
     path = urllib.parse.quote(urllib.parse.unquote(parts.path or "/"), safe=SAFE)
     query = urllib.parse.quote(urllib.parse.unquote(parts.query), safe=SAFE)
     return urllib.parse.urlunsplit((parts.scheme, f"{parts.hostname}{port}", path, query, ""))
+
+
+def digests(files: Iterable[Path]) -> dict[Path, str]:
+    """What sha1sum says of each file, spelt as WARC spells it: `sha1:` and Base32."""
+    names, found = iter(sorted(set(files))), {}
+    while some := list(itertools.islice(names, FILES_AT_ONCE)):
+        done = subprocess.run([SHA1SUM, "--zero", "--", *some], capture_output=True, check=True, timeout=120)
+        for line in done.stdout.decode().rstrip("\0").split("\0"):
+            digest, _, name = line.partition("  ")
+            found[Path(name)] = f"sha1:{base64.b32encode(bytes.fromhex(digest)).decode()}"
+    return found

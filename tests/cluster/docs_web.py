@@ -1,9 +1,10 @@
-"""Two sites of real pages behind nginx: its configuration, its own log as values, and what wget reaches of them.
+"""Sites of real pages behind nginx: its configuration, its own log as values, and what wget reaches of them.
 
-Each site is Debian's HTML of one manual. Part of the pages live on the site's other host name, and each host
+Each site is Debian's HTML of one manual. Part of the pages live on the site's other host names, and each host
 redirects there what it does not hold, so that links lead to and fro within a site. It knows no crawler.
 """
 
+import os
 import re
 import shutil
 import subprocess
@@ -18,7 +19,7 @@ from coordinator import local
 
 NGINX, WGET = "/usr/sbin/nginx", "/usr/bin/wget"
 LOG = "requests.jsonl"
-WGET_S = 300.0
+WGET_S = 600.0
 WGET_AGENT = "Wget/"
 HTML = "text/html"
 UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
@@ -26,37 +27,51 @@ UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A manual as a site; `aside` is a pattern of the paths that live on the host `www`."""
+    """A manual as a site: `docs` is where it begins, `aside` has patterns of the paths that live on other hosts."""
 
     name: str
     root: Path
     package: str
-    aside: str
+    aside: tuple[tuple[str, str], ...]
+    """(first label of the host, pattern); no path matches two."""
 
     @property
     def docs(self) -> str:
         return f"docs.{self.name}"
 
     @property
-    def www(self) -> str:
-        return f"www.{self.name}"
+    def hosts(self) -> tuple[str, ...]:
+        return (self.docs, *(f"{label}.{self.name}" for label, _ in self.aside))
 
     @property
     def start(self) -> str:
         return f"http://{self.docs}/"
 
+    @property
+    def files(self) -> int:
+        """HTML files on the disk; Debian parts one manual over folders that links lead to."""
+        walked = os.walk(self.root, followlinks=True)
+        return sum(name.endswith(".html") for _, _, names in walked for name in names)
 
+
+DOC = Path("/usr/share/doc")
 SITES = (
-    Site("python.example", Path("/usr/share/doc/python3.11/html"), "python3.11-doc", "^/(library|reference)/"),
-    Site("postgresql.example", Path("/usr/share/doc/postgresql-doc-15/html"), "postgresql-doc-15", "^/(sql|app)-"),
+    Site("python.example", DOC / "python3.11/html", "python3.11-doc", (("www", "^/(library|reference)/"),)),
+    Site("postgresql.example", DOC / "postgresql-doc-15/html", "postgresql-doc-15", (("www", "^/(sql|app)-"),)),
+    Site(
+        "openjdk.example",
+        DOC / "openjdk-17-doc",
+        "openjdk-17-doc",
+        (("desktop", r"^/api/java\.desktop/"), ("jdk", r"^/api/jdk\.")),
+    ),
 )
-HOSTS = {host: site for site in SITES for host in (site.docs, site.www)}
+HOSTS = {host: site for site in SITES for host in site.hosts}
 
 
 def file_of(url: str) -> Path:
     """Where the text of a page of the sites stands."""
     _, _, host, path = url.split("/", 3)
-    return HOSTS[host].root / (path or "index.html")
+    return HOSTS[host].root / (f"{path}index.html" if path.endswith("/") else path or "index.html")
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -69,6 +84,7 @@ class Request(msgspec.Struct, frozen=True):
     status: int
     type: str
     agent: str
+    body_bytes: int = 0
 
     @property
     def start_ms(self) -> int:
@@ -91,7 +107,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Answers(list[Request]):
-    """Requests to the two sites, in the order of their start."""
+    """Requests to the sites, in the order of their start."""
 
     @cached_property
     def pages(self) -> set[str]:
@@ -102,6 +118,10 @@ class Answers(list[Request]):
     def others(self) -> set[str]:
         """Answers of 200 that are no HTML."""
         return {one.url for one in self if one.status == 200 and not one.type.startswith(HTML)}
+
+    def between(self, first_ms: float, last_ms: float) -> "Answers":
+        """Those that began then."""
+        return Answers(one for one in self if first_ms <= one.start_ms < last_ms)
 
 
 def missing() -> list[str]:
@@ -127,7 +147,7 @@ def configuration(port: int, folder: Path) -> str:
     hosts = "\n".join(_hosts(site, port) for site in SITES)
     form = (
         '{"end_s":$msec,"took_s":$request_time,"host":"$host","uri":"$request_uri","status":$status,'
-        '"type":"$sent_http_content_type","agent":"$http_user_agent"}'
+        '"type":"$sent_http_content_type","agent":"$http_user_agent","body_bytes":$body_bytes_sent}'
     )
     return f"""daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/errors.log;
 events {{ worker_connections 512; }}
@@ -148,29 +168,35 @@ http {{
 def _hosts(site: Site, port: int) -> str:
     listen = f"listen {local.LOOPBACK}:{port};"
     robots = r'location = /robots.txt { default_type text/plain; return 200 "User-agent: *\nDisallow:\n"; }'
-    return f"""  server {{
-    {listen} server_name {site.docs}; root {site.root}; {robots}
-    location ~ "{site.aside}" {{ return 301 http://{site.www}$request_uri; }}
-  }}
-  server {{
-    {listen} server_name {site.www}; root {site.root}; {robots}
-    location ~ "{site.aside}" {{ }}
-    location / {{ return 301 http://{site.docs}$request_uri; }}
-  }}"""
+    servers = []
+    for host in site.hosts:
+        places = [
+            f'location ~ "{pattern}" {{ {_held(f"{label}.{site.name}", host)} }}' for label, pattern in site.aside
+        ]
+        places.append(f"location / {{ {_held(site.docs, host)} }}")
+        lines = "\n    ".join([f"{listen} server_name {host}; root {site.root}; {robots}", *places])
+        servers.append(f"  server {{\n    {lines}\n  }}")
+    return "\n".join(servers)
+
+
+def _held(owner: str, host: str) -> str:
+    """What a host does with the paths of one host: it holds them, or says who does."""
+    return "" if owner == host else f"return 301 http://{owner}$request_uri;"
 
 
 def answers(log: Path, agents: str) -> Answers:
-    """What the log says of the two sites and of user agents that begin so."""
-    return Answers(sorted(_ours(log, agents), key=lambda one: one.start_ms))
+    """What the log says of the sites and of user agents that begin so."""
+    ours = (one for one in requests(log) if one.host in HOSTS and one.agent.startswith(agents))
+    return Answers(sorted(ours, key=lambda one: one.start_ms))
 
 
-def _ours(log: Path, agents: str) -> Iterator[Request]:
+def requests(log: Path) -> Iterator[Request]:
+    """All that the log says; a last line that is being written is left out."""
     decoder = msgspec.json.Decoder(Request)
-    for raw in log.read_bytes().splitlines(keepends=True):
-        if raw.endswith(b"\n"):
-            one = decoder.decode(raw)
-            if one.host in HOSTS and one.agent.startswith(agents):
-                yield one
+    with log.open("rb") as opened:
+        for raw in opened:
+            if raw.endswith(b"\n"):
+                yield decoder.decode(raw)
 
 
 def wget(folder: Path, proxy: str) -> subprocess.CompletedProcess[str]:
@@ -195,10 +221,10 @@ def unescaped(uri: str) -> str:
     return re.sub("%([0-9A-Fa-f]{2})", plain, uri)
 
 
-def by_site(requests: Iterable[Request]) -> dict[str, list[Request]]:
+def by_site(asked: Iterable[Request]) -> dict[str, list[Request]]:
     """The requests of each site, in order."""
     found: dict[str, list[Request]] = {site.name: [] for site in SITES}
-    for one in requests:
+    for one in asked:
         found[one.site].append(one)
     return found
 

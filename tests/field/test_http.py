@@ -239,7 +239,7 @@ async def test_an_answer_of_http_1_0_is_read_to_its_end(scene: Scene) -> None:
 
 @case("status-odd")
 async def test_999_is_a_refusal_and_a_status_of_four_digits_an_error(scene: Scene) -> None:
-    scene.put("/a", reply(status="999 Request denied"))
+    scene.put("/a", reply(status="999 Request denied"), OK)
     scene.put("/b", OK)
     async with scene.crawl(politeness={"backoff_min_s": 0.4}) as crawl:
         await scene.seed(crawl, "/a", priority=9)
@@ -247,7 +247,7 @@ async def test_999_is_a_refusal_and_a_status_of_four_digits_an_error(scene: Scen
         look = await crawl.look(scene.site)
         assert (look["backoff"], look["due_term"]) == (1, "backoff")
         await scene.seed(crawl, "/b")
-        await crawl.run(lambda: bool(outcomes(crawl, scene.url("/b"))))
+        await crawl.run()
     asked = [one for one in scene.stage.log if one.line != "/robots.txt"]
     assert asked[1].start_s - asked[0].end_s >= 0.4
     strange = f"http://strange-{scene.site}/p"
