@@ -41,7 +41,7 @@ def open_sinks(settings: config.Config, node: str, *, counts: metrics.Metrics | 
     given = handler.HandlerSink(archive.handler, limit_s=archive.handler_s, counts=counts) if archive.handler else None
     try:
         if settings.node.jsonl:
-            opened.append(jsonl.PagesSink(out / f"pages-{node}.jsonl"))
+            opened.append(jsonl.JsonlSink(out / f"pages-{node}.jsonl"))
         if archive.warc:
             agent = settings.identity.user_agent
             opened.append(warc.WarcSink(out, node=node, archive=archive, user_agent=agent))

@@ -1,7 +1,6 @@
 """The JSON Lines sink: one line a page, handed to the kernel before the page is committed."""
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -52,38 +51,20 @@ class JsonlSink:
     """`pages-<node>.jsonl`; a crash leaves at most one unfinished last line, which the next opening cuts."""
 
     def __init__(self, path: Path) -> None:
-        self.lines = logs.LinesFile(path)
-
-    def write(self, page: PageLine | dict[str, Any]) -> None:
-        """Append one page; call it before the page's commit (P2)."""
-        self.lines.write(msgspec.json.encode(page))
-
-    def sync(self) -> None:
-        """Return when the disk holds every page that was written."""
-        self.lines.sync()
-
-    def close(self) -> None:
-        self.lines.close()
-
-
-class PagesSink:
-    """The same as one of several sinks."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = JsonlSink(path)
+        self._lines = logs.LinesFile(path)
 
     async def write(self, page: pages.Visited) -> None:
         """Append one page; what is no page (robots.txt, no answer) is passed over. Raises OSError."""
         line = line_of(page)
         if line is not None:
-            self._file.write(line)
+            self._lines.write(msgspec.json.encode(line))
 
     def sync(self) -> None:
         """Return when the disk holds every page that was written."""
-        self._file.sync()
+        self._lines.sync()
 
     def close(self) -> None:
-        self._file.close()
+        self._lines.close()
 
 
 def line_of(page: pages.Visited) -> PageLine | None:

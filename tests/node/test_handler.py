@@ -281,7 +281,7 @@ async def test_all_sinks_have_a_page_before_the_handlers_verdict(user: Any, tmp_
     sinks = chosen.open_sinks(
         settings(out, archive={"warc": True, "handler": "my_handlers:fails"}), "n1", counts=metrics.Metrics()
     )
-    assert [type(sink).__name__ for sink in sinks.sinks] == ["PagesSink", "WarcSink", "HandlerSink"]
+    assert [type(sink).__name__ for sink in sinks.sinks] == ["JsonlSink", "WarcSink", "HandlerSink"]
     assert await sinks.write(visited()) == "handler"
     assert await sinks.write(visited(visit="robots")) is None
     sinks.sync()

@@ -11,41 +11,28 @@ from node.sinks import jsonl
 from shared import records
 from tests.node.visited import START_MS, URL, visited
 
-PAGE = jsonl.PageLine(
-    url="https://a.example/",
-    site="a.example",
-    node="n1",
-    fetched_ms=5,
-    status=200,
-    title="Caf\u00e9",
-    links=("https://a.example/x",),
-    content_type="text/html",
-    charset="utf-8",
-    bytes=12,
-    content="0f",
-)
 
-
-def test_a_page_is_one_line_of_json_with_every_field(tmp_path: Path) -> None:
+async def test_a_page_is_one_line_of_json_with_every_field(tmp_path: Path) -> None:
     sink = jsonl.JsonlSink(tmp_path / "pages-n1.jsonl")
-    sink.write(PAGE)
-    sink.write({"url": "https://b.example/\n"})
+    await sink.write(visited(title="Caf\u00e9", links=("https://a.example/x",)))
+    await sink.write(visited(url="https://b.example/"))
     sink.close()
     first, second = (json.loads(line) for line in (tmp_path / "pages-n1.jsonl").read_text().splitlines())
-    assert first["title"] == "Caf\u00e9"
-    assert first["links"] == ["https://a.example/x"]
+    assert list(first) == list(jsonl.PageLine.__struct_fields__)
+    assert (first["title"], first["links"]) == ("Caf\u00e9", ["https://a.example/x"])
     assert (first["truncated"], first["redirect"], first["etag"]) == (None, None, None)
-    assert second == {"url": "https://b.example/\n"}
+    assert (second["url"], second["title"], second["links"]) == ("https://b.example/", None, [])
 
 
-def test_what_was_written_before_a_kill_is_there_and_the_next_run_goes_on(tmp_path: Path) -> None:
+async def test_what_was_written_before_a_kill_is_there_and_the_next_run_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "pages.jsonl"
     program = (
-        "import os, pathlib, signal, sys\n"
+        "import asyncio, os, pathlib, signal, sys\n"
         "from node.sinks import jsonl\n"
+        "from tests.node.visited import visited\n"
         "sink = jsonl.JsonlSink(pathlib.Path(sys.argv[1]))\n"
         "for number in range(100):\n"
-        "    sink.write({'n': number})\n"
+        "    asyncio.run(sink.write(visited(depth=number)))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     done = subprocess.run(
@@ -53,16 +40,16 @@ def test_what_was_written_before_a_kill_is_there_and_the_next_run_goes_on(tmp_pa
     )
     assert done.returncode == -signal.SIGKILL
     with path.open("ab") as file:
-        file.write(b'{"n": 10')
+        file.write(b'{"depth": 10')
         os.fsync(file.fileno())
     sink = jsonl.JsonlSink(path)
-    sink.write({"n": 100})
+    await sink.write(visited(depth=100))
     sink.close()
-    assert [json.loads(line)["n"] for line in path.read_text().splitlines()] == list(range(101))
+    assert [json.loads(line)["depth"] for line in path.read_text().splitlines()] == list(range(101))
 
 
 async def test_a_visit_is_told_with_all_that_is_known_of_it(tmp_path: Path) -> None:
-    sink = jsonl.PagesSink(tmp_path / "pages-n1.jsonl")
+    sink = jsonl.JsonlSink(tmp_path / "pages-n1.jsonl")
     await sink.write(
         visited(
             b"hello",
