@@ -1,5 +1,6 @@
 """The JSON Lines sink has a page's whole line on file before its commit, and survives a kill."""
 
+import asyncio
 import json
 import os
 import signal
@@ -35,9 +36,8 @@ async def test_what_was_written_before_a_kill_is_there_and_the_next_run_goes_on(
         "    asyncio.run(sink.write(visited(depth=number)))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(path)], cwd=Path(__file__).parents[2], timeout=30, check=False
-    )
+    command = [sys.executable, "-c", program, str(path)]
+    done = await asyncio.to_thread(subprocess.run, command, cwd=Path(__file__).parents[2], timeout=30, check=False)
     assert done.returncode == -signal.SIGKILL
     with path.open("ab") as file:
         file.write(b'{"depth": 10')
