@@ -97,6 +97,7 @@ async def whole_life(desk: frontier.Frontier) -> None:
         assert not (await desk.commit(record.site, "n1", 1, 1, change)).repeated
         assert (await desk.commit(record.site, "n1", 1, 1, change)).repeated
         await desk.claim([record.site], "n1", 1, delay_s=0.0, again=True)
+        await seen_again(desk, record)
         assert await desk.robots(record.site, "https://h269.org") is not None
     await desk.tell_owners(lambda _site: "n1")
     await desk.report(
@@ -108,6 +109,25 @@ async def whole_life(desk: frontier.Frontier) -> None:
     assert (await desk.pause(["*", "s1.org"]), await desk.resume(["*"])) == (1, 2)
     assert await desk.run_id()
     await reads(desk)
+
+
+async def seen_again(desk: frontier.Frontier, record: records.SiteRecord) -> None:
+    """Two pages that are wanted again: one of them has its slot at once, the other is said to have changed."""
+    pages = tuple((one.url, records.PageRecord(last_check_ms=1)) for one in record.head[:2])
+    change = shapes.done(
+        pages=pages, fresh=tuple((url, 9e5) for url, _ in pages), fresh_gap_s=9e5, price=1.0, bytes=1, endless=("a",)
+    )
+    committed = await desk.commit(record.site, "n1", 1, 2, change)
+    assert pages[0][0] in shapes.heads(committed.record)
+    offers = [
+        records.Offer(url=url, site=record.site, score=shapes.offer(0, record.site).score, changed_ms=2)
+        for url, _ in pages
+    ]
+    assert "changed" in await shapes.offered(desk, *offers)
+    digest = b"0123456789abcdef0123"
+    where = records.ContentRef(url=pages[0][0], fetched_ms=1)
+    await desk.remember_content(digest, where)
+    assert await desk.content(digest) is not None
 
 
 async def reads(desk: frontier.Frontier) -> None:
