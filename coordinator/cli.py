@@ -90,7 +90,9 @@ NODE_OPTIONS = (
     NodeOption("--listen", "node.listen", "HOST:PORT", "status endpoint; port 0 = any free one"),
     NodeOption("--connect-to", "node.connect_to", "HOST:PORT", "send every connection there (a staging web)"),
     NodeOption("--allow-private", "node.allow_private", None, "allow private, loopback and link-local addresses"),
-    NodeOption("--recrawl", "recrawl.enabled", None, "visit pages again, as often as they change"),
+    NodeOption(
+        "--recrawl", "recrawl.enabled", None, "visit pages again, by how often they change, within each site's budget"
+    ),
     NodeOption(
         "--allow",
         "scope.allow",

@@ -6,13 +6,13 @@ The pages are drawn, their changes are random and time is virtual; the decisions
 import argparse
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
-from coordinator import cli, recrawl_model, recrawl_policies
+from coordinator import cli, recrawl_model, recrawl_policies, recrawl_table
 from shared import config
 
 SHAPES, WORTHS, BUDGETS = ("gamma", "lognormal"), ("equal", "pareto"), (0.05, 0.2, 1.0)
-POLICIES = ("oracle", "uniform", "nutch", "storm", "ours")
+RULES = ("uniform", "nutch", "storm", "ours")
+POLICIES = ("oracle", *RULES)
 LEARNT = 30.0  # days after which ours is held to its targets
 ENOUGH = 0.2  # visits for each page and day below which there is too little to learn from
 SHARE_MIN, BELOW_UNIFORM_MAX, USED_MIN = 0.95, 0.01, 0.99
@@ -20,42 +20,17 @@ SHARE_MIN, BELOW_UNIFORM_MAX, USED_MIN = 0.95, 0.01, 0.99
 EPILOG = """examples:
   crawlring simulate recrawl                                   the 12 populations; some minutes
   crawlring simulate recrawl --population gamma --budget 0.2   one population; some seconds
-  crawlring simulate recrawl --pages 200000,100x50 --delay 5 --budget 1 --days 60
-                                    a large site, held back by its delay, among 50 small ones
+  crawlring simulate recrawl --population gamma --importance pareto --budget 1 \\
+      --pages 200000,100x50 --delay 5 --days 60
+                                    a large site, held back by its delay, among 50 small ones; some minutes
 
-The columns are freshness as a share of what `oracle` reaches, which knows every page's change rate; at the end, and of
-ours also from day 30 to day 60. The visits a day for each page are what the site's delay allows of --budget.
+The columns are freshness as a share of what `oracle` reaches, which knows every page's change rate, or of the optimum
+in closed form where that is more; in the last 60 days, and of ours also from day 30 to day 60. The visits a day for
+each page are what the site's delay allows of --budget.
 
 exit status: 0 ours kept its targets, 1 it missed one (95 % of the oracle where there are 0.2 or more visits for each
 page and day, never more than 1 point below uniform, 99 % of the budget used, no wait beyond the ceiling if one round of
 the pages fits twice into it)"""
-
-
-class Line(NamedTuple):
-    """One population's figures; freshness by policy."""
-
-    rates: str
-    importance: str
-    pages: int
-    sites: int
-    budget: float
-    """Visits for each page and day."""
-    oracle: float
-    uniform: float
-    nutch: float
-    storm: float
-    ours: float
-    ours_early: float
-    """From day 30 to 60, as a share of the oracle's in those days."""
-    uniform_early: float
-    age_days: float
-    """Mean time since the first unseen change, ours."""
-    nutch_used: float
-    storm_used: float
-    ours_used: float
-    longest_days: float
-    """The longest wait for a visit, ours."""
-    missed: tuple[str, ...]
 
 
 def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -85,64 +60,73 @@ def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         "--ceiling", metavar="DAYS", type=_positive, default=60.0, help="the longest interval; default: 60"
     )
     parser.add_argument("--seed", metavar="N", type=int, default=1)
-    parser.add_argument("--json", action="store_true", help="one JSON document")
+    parser.add_argument("--runs", metavar="N", type=_count, default=1, help="with seeds that follow it; default: 1")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="one JSON document")
+    form.add_argument("--markdown", action="store_true", help="one table, a row for each population, over all runs")
     parser.set_defaults(run=simulate)
 
 
 def simulate(args: argparse.Namespace) -> int:
     lines = []
-    if not args.json:
-        print(_row(("rates", "worth", "pages", "R", "oracle", "uniform", "nutch", "storm", "ours", "30-60", *_USED)))
+    plain = not (args.json or args.markdown)
+    if plain:
+        print(recrawl_table.HEAD)
     for line in _lines(args):
         lines.append(line)
-        if not args.json:
-            print(_told(line), flush=True)
+        if plain:
+            print(recrawl_table.told(line), flush=True)
     if args.json:
         cli.print_json([line._asdict() for line in lines])
+    elif args.markdown:
+        print(recrawl_table.markdown(lines))
     return cli.NO if any(line.missed for line in lines) else cli.DONE
 
 
-_USED = ("used n/s/ours", "longest", "age", "missed")
-
-
-def _lines(args: argparse.Namespace) -> Iterator[Line]:
+def _lines(args: argparse.Namespace) -> Iterator[recrawl_table.Line]:
     shapes = (args.population,) if args.population else SHAPES
     worths = (args.importance,) if args.importance else WORTHS
     budgets = (args.budget,) if args.budget else BUDGETS
-    for shape, worth, budget in itertools.product(shapes, worths, budgets):
+    seeds = range(args.seed, args.seed + args.runs)
+    for shape, worth, budget, seed in itertools.product(shapes, worths, budgets, seeds):
         settings = config.Recrawl(
             enabled=True, interval_max_s=args.ceiling * recrawl_model.DAY_S, visits_per_page_day=budget
         )
         drawn = [
-            recrawl_model.site(shape, worth, pages, settings=settings, delay_s=args.delay, seed=args.seed + number)
+            recrawl_model.site(shape, worth, pages, settings=settings, delay_s=args.delay, seed=seed + number)
             for number, pages in enumerate(args.pages)
         ]
         # The large and the small have a line each: what one gains must not hide what another loses.
         for size in sorted(set(args.pages), reverse=True):
             alike = [site for site in drawn if len(site.rates) == size]
-            yield line_of(shape, worth, alike, settings=settings, days=args.days, seed=args.seed)
+            yield line_of(shape, worth, alike, settings=settings, days=args.days, seed=seed)
 
 
 def line_of(
     shape: str, worth: str, sites: Sequence[recrawl_model.Site], *, settings: config.Recrawl, days: float, seed: int
-) -> Line:
+) -> recrawl_table.Line:
     """Run every policy on these sites, which are all of one size."""
+    oracles = [recrawl_policies.Oracle(site) for site in sites]
+    policies = {"oracle": oracles} | {name: [_policy(name, site, settings) for site in sites] for name in RULES}
     figures = {
         name: recrawl_model.together(
-            [recrawl_model.run(site, _policy(name, site, settings), days=days, seed=seed) for site in sites]
+            [recrawl_model.run(site, policy, days=days, seed=seed) for site, policy in zip(sites, each, strict=True)]
         )
-        for name in POLICIES
+        for name, each in policies.items()
     }
     late, early = _bins(days, days - min(60.0, days / 2), days), _bins(days, LEARNT, 2 * LEARNT)
     fresh = {name: found.freshness(late) for name, found in figures.items()}
     soon = {name: found.freshness(early) for name, found in figures.items()}
+    best = sum(oracle.freshness for oracle in oracles) / figures["oracle"].weight
+    fresh["oracle"], soon["oracle"] = max(fresh["oracle"], best), max(soon["oracle"], best)
     ours, budget = figures["ours"], sites[0].budget
-    return Line(
+    return recrawl_table.Line(
         rates=shape,
         importance=worth,
         pages=len(sites[0].rates),
         sites=len(sites),
         budget=round(budget, 4),
+        seed=seed,
         **{name: round(fresh[name], 4) for name in POLICIES},
         ours_early=round(soon["ours"] / soon["oracle"], 4),
         uniform_early=round(soon["uniform"] / soon["oracle"], 4),
@@ -175,7 +159,6 @@ def _missed(
 def _policy(name: str, site: recrawl_model.Site, settings: config.Recrawl) -> recrawl_model.Policy:
     """A policy at its start; the adaptive rules begin at the interval that the budget allows."""
     made: dict[str, Callable[[], recrawl_model.Policy]] = {
-        "oracle": lambda: recrawl_policies.Oracle(site),
         "uniform": recrawl_policies.Uniform,
         "nutch": lambda: recrawl_policies.nutch(1 / site.budget),
         "storm": lambda: recrawl_policies.storm(1 / site.budget),
@@ -191,25 +174,17 @@ def _bins(days: float, begin: float, end: float) -> slice:
     return slice(first, last) if first < last <= recrawl_model.BINS else slice(recrawl_model.BINS // 2, None)
 
 
-def _told(line: Line) -> str:
-    used = "/".join(f"{100 * used:.0f}" for used in (line.nutch_used, line.storm_used, line.ours_used))
-    shares = [f"{100 * value / line.oracle:.1f}" for value in (line.uniform, line.nutch, line.storm, line.ours)]
-    pages = f"{line.pages}x{line.sites}" if line.sites > 1 else str(line.pages)
-    known = (line.rates, line.importance, pages, f"{line.budget:g}", f"{line.oracle:.3f}")
-    rest = (f"{100 * line.ours_early:.1f}", used, f"{line.longest_days:.1f} d", f"{line.age_days:.2f} d")
-    return _row((*known, *shares, *rest, ", ".join(line.missed) or "-"))
-
-
-def _row(cells: Sequence[str]) -> str:
-    widths = (9, 6, 9, 6, 6, 7, 6, 6, 6, 6, 14, 8, 8, 6)
-    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
-
-
 def _positive(text: str) -> float:
     number = float(text)
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError("a number above 0")
     return number
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError("a whole number above 0")
+    return int(text)
 
 
 def _sites(text: str) -> list[int]:

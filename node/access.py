@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from node import fetch, outcomes, politeness, robots, robots_moves, robots_rules, turn
-from shared import agreement, clock, logs, records, urls
+from shared import agreement, clock, errors, logs, records, urls
 
 LOOKED = ""  # no origin: all answers of the record have been read in this tenure
 RULES_KEPT = 4_096  # parsed files in memory
@@ -134,16 +134,22 @@ async def _answer_at(
 
 
 async def _follow(now: turn.Turn, tools: turn.Tools, url: str) -> tuple[fetch.Answer, str, int]:
-    """The last answer of a chain of redirects within the site, its URL, and how many there were."""
-    answer = await _request(now, tools, url)
-    for followed in range(robots_moves.HOPS_MAX):
-        target = _target(answer.outcome, url)
-        if target is None or tools.places.site_of(target) != now.held.site:
-            return answer, url, followed
-        url = target
+    """The last answer of a chain of redirects within the site, its URL, and how many there were.
+
+    A chain that is put off on its way (another site of the same address is asked first) goes on from there the next
+    time: begun anew it would be put off anew, and never end.
+    """
+    at, followed = now.held.following.pop(url, (url, 0))
+    while True:
+        answer = await _request(now, tools, at)
+        if followed and not answer.sent and turn.own_doing(answer.outcome):
+            now.held.following[url] = at, followed
+            return answer, at, followed
+        target = _target(answer.outcome, at)
+        if target is None or followed >= robots_moves.HOPS_MAX or tools.places.site_of(target) != now.held.site:
+            return answer, at, followed
+        at, followed = target, followed + 1
         await _wait_due(now)
-        answer = await _request(now, tools, url)
-    return answer, url, robots_moves.HOPS_MAX
 
 
 async def _request(now: turn.Turn, tools: turn.Tools, url: str) -> fetch.Answer:
@@ -215,7 +221,7 @@ async def _offer(tools: turn.Tools, record: records.RobotsRecord, hops: int) -> 
         url=record.moved_to,
         site=site,
         score=tools.score_of(site),
-        priority=9,
+        priority=robots_moves.priority(record.moved_to, site),
         again=True,
         meta=records.trail("robots", hops=hops),
     )
@@ -229,7 +235,7 @@ async def _from_elsewhere(tools: turn.Tools, mine: records.RobotsRecord) -> reco
     target, hops, theirs = mine.moved_to, mine.moved_hops, None
     now_ms = tools.store_ms()
     while hops <= robots_moves.HOPS_MAX:
-        theirs = await tools.store.robots(tools.places.site_of(target), robots_moves.key_of(target))
+        theirs = await _theirs(tools, target)
         if theirs is None or not robots_moves.goes_on(theirs, now_ms=now_ms, robots_ttl_s=polite.robots_ttl_s):
             break
         target, hops = theirs.moved_to, hops + max(1, theirs.moved_hops)
@@ -241,6 +247,18 @@ async def _from_elsewhere(tools: turn.Tools, mine: records.RobotsRecord) -> reco
         robots_ttl_s=polite.robots_ttl_s,
         robots_error_ttl_s=polite.robots_error_ttl_s,
     )
+
+
+async def _theirs(tools: turn.Tools, target: str) -> records.RobotsRecord | None:
+    """What the site of a file has of it; nothing where its record cannot be read, which is no damage of ours.
+
+    The redirect is here: while the store is away, waiting costs its site less than another request (P3).
+    """
+    site, key = tools.places.site_of(target), robots_moves.key_of(target)
+    try:
+        return await tools.answered(lambda: tools.store.robots(site, key))
+    except errors.DamagedSite:
+        return None
 
 
 def _unanswered(tools: turn.Tools, previous: records.RobotsRecord | None) -> records.RobotsRecord:

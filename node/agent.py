@@ -187,7 +187,7 @@ class Agent:
         out = Path(self.settings.node.out)
         crawl_log = logs.CrawlLog(out / f"crawl-{self.me}.jsonl")
         stack.callback(crawl_log.close)
-        sinks = chosen.open_sinks(self.settings, self.me, counts=self.counts)
+        sinks = chosen.open_sinks(self.settings, self.me, counts=self.counts, kept=work.disk.kept)
         stack.callback(sinks.close)
         assert self.store is not None
         return turn.Tools(
@@ -210,6 +210,7 @@ class Agent:
             store_ms=lambda: work.store_ms_at(clock.boot_s()),
             persist=work.persist,
             on_request=work.on_request,
+            kept=work.disk.kept,
         )
 
     def _score(self, site: str) -> int:
@@ -266,6 +267,8 @@ class Agent:
             return self.session.trouble
         if self.runner.trouble:
             return self.runner.trouble
+        if self.runner.disk.trouble:
+            return self.runner.disk.trouble
         return None if self.session.joined else f"not a member yet ({self.session.state.phase})"
 
     def state(self) -> dict[str, Any]:

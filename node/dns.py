@@ -43,6 +43,7 @@ _REFUSED_NETWORKS = tuple(
     )
 )
 _ENDS_IN_NUMBER = re.compile(r"(?:^|\.)(?:[0-9]+|0x[0-9a-f]*)\.?$", re.IGNORECASE)  # as WHATWG's host parser
+_ELSEWHERE = frozenset({"onion", "alt"})  # names of other networks, not to be asked for in the DNS: RFC 7686, RFC 9476
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _V4_COMPATIBLE = ipaddress.IPv6Network("::/96")
 
@@ -66,7 +67,7 @@ class BusyError(OSError):
 
 
 class ForbiddenError(OSError):
-    """Not to be contacted at all: private_address, port or store."""
+    """Not to be contacted at all: private_address, port, store or not_dns."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -120,6 +121,8 @@ class Resolver:
             return Address(ip, target_port)
         if port in BAD_PORTS:
             raise ForbiddenError("port")
+        if host.rpartition(".")[2] in _ELSEWHERE:
+            raise ForbiddenError("not_dns")
         reason = "private_address"
         for ip in await self._ips(host):
             # A name with one public and one private address has one address.

@@ -28,6 +28,9 @@ REDIRECT_BODY_S = 5.0
 BUSY_S = 5.0  # until a fetch is worth another try whose look-up found no turn
 DETAIL_CHARS_MAX = 200
 SCHEME = re.compile(r"[\x00-\x20]*([A-Za-z][A-Za-z0-9+.-]*):")
+LISTED = re.compile(r"""(?:[^,"]++|"(?:[^"\\]|\\.)*+"?+)++""")  # what commas part, but for those in quotes
+MEDIA_TYPE = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]++/[!#$%&'*+.^_`|~0-9A-Za-z-]++(?=[\s;]|\Z)")
+WHOLE_RANGE = re.compile(r"\s*bytes\s+0-([0-9]{1,15})/([0-9]{1,15})\s*", re.IGNORECASE)
 TABS_AND_LINE_ENDS = re.compile(r"[\t\r\n]")  # the URL standard drops them wherever they stand
 HIGH_BYTES = re.compile(rb"[\x80-\xff]")
 LIBRARY_ERRORS = (
@@ -205,7 +208,7 @@ class Fetcher:
             return records.Failed(reason="guard", detail=exchange.refusal)
         if isinstance(failure, _CrowdedError):
             return records.Failed(reason="crowded", detail=str(failure))
-        if failure is None or reply.switched:
+        if failure is None or (reply.headed and reply.switched):
             return reply.outcome()
         if reply.headed:
             return reply.outcome(cut="time" if isinstance(failure, TimeoutError) else "connection")
@@ -279,22 +282,23 @@ class _Reply:
         self._coded = False
         self._locations: set[str] = set()
         self._bytes_max = bytes_max
+        self._begun = False
         self._status = 0
         self._headers: tuple[tuple[str, str], ...] = ()
         self._body = decode.Body((), bytes_max=bytes_max)
 
     @property
     def headed(self) -> bool:
-        return self._status > 0
+        return self._begun
 
     @property
     def content_type(self) -> str | None:
-        return next(self._values("content-type"), None)
+        return _media_type([*self._values("content-type")])
 
     @property
     def switched(self) -> bool:
-        """An interim status as the last word (101): the server speaks another protocol from here on."""
-        return 0 < self._status < 200
+        """An interim status as the last word (101: the server speaks another protocol from here on), or none at all."""
+        return self._status < 200
 
     @property
     def redirects(self) -> bool:
@@ -310,7 +314,7 @@ class _Reply:
         self._locations = {
             _location(value) for name, value in response.raw_headers if name.lower() == b"location" and value.strip()
         }
-        self._status = response.status
+        self._begun, self._status = True, response.status
         codings = _words(self._values("content-encoding"))
         # Transfer codings lie on top of content codings; aiohttp undoes chunked and passes the others on.
         transfer = _words(self._values("transfer-encoding"))
@@ -366,6 +370,8 @@ class _Reply:
             location = next(iter(self._locations)) if len(self._locations) == 1 else ""
             return records.Redirected(status=self._status, location=location, headers=self._headers)
         truncated = self._body.fault or self.cut
+        if truncated is None and self._status == 206 and not any(map(_is_whole, self._values("content-range"))):
+            truncated = "range"  # nobody asked for a part
         self._body.finish()  # what a decoder holds back is wanted of a torn body, too
         return records.Fetched(
             status=self._status,
@@ -442,6 +448,29 @@ def _failed(error: Exception, *, sent: bool) -> records.Outcome:
 
 def _words(values: Iterator[str]) -> list[str]:
     return [word.strip().lower() for value in values for word in value.split(",") if word.strip()]
+
+
+def _is_whole(content_range: str) -> bool:
+    """Whether a Content-Range is all there is: `bytes 0-99/100`."""
+    found = WHOLE_RANGE.fullmatch(content_range)
+    return found is not None and int(found[1]) + 1 == int(found[2])
+
+
+def _media_type(values: list[str]) -> str | None:
+    """The Content-Type that counts where there are several, in lines or by commas: the last that is one.
+
+    Source: the fetch standard, "extract a MIME type"; a charset is handed on from one to the next of the same type.
+    """
+    listed = [one.strip() for value in values for one in LISTED.findall(value)]
+    found = None
+    for one in listed:
+        essence = MEDIA_TYPE.match(one)
+        if essence is None or essence[0] == "*/*":
+            continue
+        same = found is not None and found.lower().startswith(essence[0].lower())
+        if not (same and ";" not in one):
+            found = one
+    return found or next(iter(values), None)
 
 
 def _location(raw: bytes) -> str:

@@ -38,7 +38,7 @@ class Permit:
 
     site: str
     may_start: Callable[[], str | None]
-    """None, or why no request may start now: not_owner, no_authority, not_due."""
+    """None, or why no request may start now: not_owner, no_authority, not_due, paused."""
     may_send: Callable[[], str | None]
     """The same without the due: for the rest of a request that has started."""
     clock: Callable[[], float]

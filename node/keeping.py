@@ -1,10 +1,31 @@
 """Hand what was fetched to the sinks, before its commit (P2), with what is known of the same content elsewhere."""
 
 import asyncio
+import dataclasses
 
-from node import fetch, links, turn
+import msgspec
+
+from node import fetch, links, revisit, turn
 from node.sinks import pages
 from shared import records
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Kept:
+    """What became of a page in the sinks."""
+
+    aside: str | None = None
+    """Why its URL is to be set aside, where a sink says so."""
+    capture: revisit.Capture | None = None
+    """Where the archive has its body; None without one."""
+
+
+def archived(queued: records.QueuedUrl, tools: turn.Tools) -> records.QueuedUrl:
+    """The URL as it is asked for: in full where an archive is wanted and has no body that a 304 could stand for."""
+    page = queued.page
+    if page is None or page.captured_ms or not tools.settings.archive.warc:
+        return queued
+    return msgspec.structs.replace(queued, page=msgspec.structs.replace(page, etag=None, last_modified=None))
 
 
 async def keep(
@@ -16,10 +37,10 @@ async def keep(
     page: links.Page | None,
     content: int | None,
     visit: pages.Visit,
-) -> str | None:
-    """Write one page; why its URL is to be set aside, where a sink says so."""
+) -> Kept:
+    """Write one page."""
     if tools.sinks is None or not answer.sent:
-        return None
+        return Kept()
     payload = pages.payload_of(answer.raw) if content is not None and answer.raw else None
     duplicate = await _known(payload, queued.url, visit, tools)
     reason = await tools.sinks.write(
@@ -47,16 +68,32 @@ async def keep(
         await asyncio.to_thread(tools.sinks.sync)  # after the commit nobody fetches this page again (P2)
     if payload is not None and duplicate is None and tools.settings.archive.dedup and _whole(answer):
         where = records.ContentRef(url=queued.url, fetched_ms=answer.start_wall_ms)
-        await tools.answered(lambda: tools.store.remember_content(payload, where))
-    return reason
+        await tools.answered(lambda: tools.store.remember_content(_field(payload, tools), where))
+    return Kept(reason, _capture(answer, queued.url, content=content, duplicate=duplicate, tools=tools))
+
+
+def _capture(
+    answer: fetch.Answer, url: str, *, content: int | None, duplicate: records.ContentRef | None, tools: turn.Tools
+) -> revisit.Capture | None:
+    """Where the archive has this body; of a page's own earlier body the record that holds it, not its revisit."""
+    if content is None or not tools.settings.archive.warc:
+        return None
+    own = duplicate is not None and duplicate.url == url and _whole(answer)
+    time_ms = duplicate.fetched_ms if duplicate is not None and own else answer.start_wall_ms
+    return revisit.Capture(time_ms, pages.base32(pages.payload_of(answer.raw)))
 
 
 async def _known(payload: bytes | None, url: str, visit: pages.Visit, tools: turn.Tools) -> records.ContentRef | None:
     """Where the same payload was fetched before; a first visit that names itself is the repeat of a lost commit."""
     if payload is None or not tools.settings.archive.dedup:
         return None
-    known = await tools.answered(lambda: tools.store.content(payload))
+    known = await tools.answered(lambda: tools.store.content(_field(payload, tools)))
     return None if known is None or (known.url == url and visit != "recrawl") else known
+
+
+def _field(payload: bytes, tools: turn.Tools) -> bytes:
+    """Under what content is remembered: what was fetched while no archive was written is no copy for an archive."""
+    return payload + b"w" if tools.settings.archive.warc else payload
 
 
 def _whole(answer: fetch.Answer) -> bool:

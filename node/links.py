@@ -39,7 +39,15 @@ _RAW: Final = {
 # One `<target>; name=value; name="value"` of a Link header, commas within quotes and targets left whole.
 _LINK_VALUE = re.compile(r"""[\s,]*+<([^>]*+)>((?:\s*+;(?:[^",;]++|"(?:[^"\\]|\\.)*+"?+)*+)*+)\s*+""", re.DOTALL)
 _LINK_PARAM = re.compile(r""";\s*+([^\s=;"]++)\s*+=\s*+(?:"([^"]*+)"|([^\s;"]++))""")
-_REFRESH = re.compile(r"\s*(?:[0-9][0-9.]*|\.[0-9.]*)\s*[;,]?\s*(?:url\s*=\s*)?(.+)", re.IGNORECASE | re.DOTALL)
+# HTML, "shared declarative refresh steps": without a mark or a space behind its seconds it names no URL.
+_REFRESH = re.compile(
+    r"\s*+(?:[0-9]++[0-9.]*+|\.[0-9.]*+)(?:\s*+[;,]\s*+|\s++)(?:url\s*+=\s*+)?+(.+)", re.IGNORECASE | re.DOTALL
+)
+_UNKNOWN_TYPES: Final = frozenset({"*/*", "unknown/unknown", "application/unknown"})  # MIME sniffing standard, 7.1
+_WORDS_END = re.compile(r"[\s,;]+")
+_CRAWLER = re.compile(r"[a-z0-9_.*-]+")
+# Directives of X-Robots-Tag that have a value; any other name before a colon is a crawler's.
+_VALUED: Final = frozenset({"unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +104,7 @@ class _Place(NamedTuple):
 def is_html(body: bytes, content_type: str | None) -> bool:
     """Whether a body is read for links: by its declared type, else by looking like text."""
     declared = (content_type or "").partition(";")[0].strip().lower()
-    if declared:
+    if "/" in declared and declared not in _UNKNOWN_TYPES:
         return declared in HTML_TYPES
     head = body[: charsets.DECLARED_BYTES]
     return b"<" in head and (b"\x00" not in head or head.startswith((b"\xff\xfe", b"\xfe\xff")))
@@ -109,13 +117,13 @@ def robots_directives(values: tuple[str, ...], token: str = "") -> tuple[bool, b
         ours = True
         for part in value.lower().split(","):
             name, colon, rest = part.partition(":")
-            directive = part.strip()
-            # "unavailable_after: date" is a directive with a value, any other name before a colon a crawler.
-            if colon and name.strip() != "unavailable_after":
-                ours = name.strip() == token.lower()
-                directive = rest.strip()
-            noindex = noindex or (ours and directive in {"noindex", "none"})
-            nofollow = nofollow or (ours and directive in {"nofollow", "none"})
+            # The rest of a date ("03 dec 2025 13:09:53 pst") is no crawler either.
+            if colon and name.strip() not in _VALUED and _CRAWLER.fullmatch(name.strip()):
+                ours = name.strip() in {token.lower(), "*"}
+                part = rest
+            words = set(part.split())
+            noindex = noindex or (ours and bool(words & {"noindex", "none"}))
+            nofollow = nofollow or (ours and bool(words & {"nofollow", "none"}))
     return noindex, nofollow
 
 
@@ -184,18 +192,24 @@ def _hrefs(tree: lexbor.LexborHTMLParser) -> list[str]:
     for node in tree.css("meta[http-equiv][content]"):
         meta = node.attributes
         if (meta["http-equiv"] or "").strip().lower() == "refresh":
-            match = _REFRESH.fullmatch(meta["content"] or "")
-            if match is not None:
-                found.append(_unquoted(match[1].strip()))
+            target = refreshed(meta["content"] or "")
+            if target is not None:
+                found.append(target)
     for node in tree.css(_LINKS):
         attributes = node.attributes
         rel = attributes.get("rel")
-        if rel is not None and "nofollow" in rel.lower().split():
+        if rel is not None and "nofollow" in _WORDS_END.split(rel.lower()):
             continue
         target = attributes.get("href") if "href" in attributes else attributes.get("src")
         if target:
             found.append(target)
     return found
+
+
+def refreshed(value: str) -> str | None:
+    """The URL that a Refresh, meta element or header, leads to, as written; None where it only asks for a reload."""
+    match = _REFRESH.fullmatch(value)
+    return _unquoted(match[1].strip()) or None if match is not None else None
 
 
 def _unquoted(target: str) -> str:
@@ -232,7 +246,7 @@ def _meta_robots(tree: lexbor.LexborHTMLParser, token: str) -> tuple[bool, bool]
         meta = node.attributes
         name = (meta["name"] or "").strip().lower()
         if name == "robots" or (token and name == token):
-            words = {word.strip() for word in (meta["content"] or "").lower().split(",")}
+            words = set(_WORDS_END.split((meta["content"] or "").lower()))
             noindex = noindex or bool(words & {"noindex", "none"})
             nofollow = nofollow or bool(words & {"nofollow", "none"})
     return noindex, nofollow

@@ -1,11 +1,14 @@
 """Offer what an answer names, before its page is committed: an offer that is lost comes again with its page (P2)."""
 
+import asyncio
 from collections.abc import Iterable
 
 from node import admission, reading, turn
 from shared import logs, records, urls
 
 OFFERS_KEPT = 200_000  # digests of offers that were answered: links that every page repeats do not travel again
+OFFERS_PER_CALL = 5_000  # all of a page's links are one call; a sitemap's entries may be ten
+BREATH = 200  # targets judged before the loop's other work has a turn: some milliseconds
 PRIORITY = 5
 SUSPECT_PRIORITY = 2  # links of a pattern whose pages say little: the rest of their site goes first
 
@@ -18,7 +21,9 @@ async def offer(
     """Offer those targets that may be asked for and were not offered lately."""
     offers: list[records.Offer] = []
     digests: list[int] = []
-    for target in targets:
+    for number, target in enumerate(targets, 1):
+        if number % BREATH == 0:
+            await asyncio.sleep(0)
         # What a sitemap says of a page's last change is news each time it says something else.
         digest = urls.digest(target.url) + (target.changed_ms << 64)
         if digest in tools.offered:
@@ -47,6 +52,9 @@ async def offer(
             )
         )
         digests.append(digest)
+        if len(offers) >= OFFERS_PER_CALL:
+            await _send(offers, digests, tools)
+            offers, digests = [], []
     if offers:
         await _send(offers, digests, tools)
 

@@ -51,6 +51,8 @@ class Held:
     """Of this tenure's last request."""
     crawl_delays: dict[str, float | None] = field(default_factory=dict)
     """Seconds asked for by each origin, as far as this tenure knows."""
+    following: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """robots.txt -> where its redirects had led, and how many there were, when the next was put off."""
 
 
 @dataclass(slots=True)

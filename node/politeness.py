@@ -12,6 +12,8 @@ from shared import records
 
 OWN_DOING: Final = frozenset({"guard", "aborted", "late", "crowded"})  # we stopped ourselves: not the site's doing
 PAUSES: Final = frozenset({429, 503, 999})
+UNREADY: Final = frozenset({408, 425, 429})  # 4xx that say nothing of what was asked for: too slow, early, many
+GONE: Final = frozenset({404, 410})  # their Retry-After is of a page that is not there, and says nothing of the site
 _LEVEL_MAX: Final = 32  # doubling further only overflows; every cap is reached long before
 
 
@@ -120,10 +122,14 @@ def _level(outcome: records.Outcome, backoff: int) -> int:
 
 
 def _pause(outcome: records.Outcome, level: int, *, settings: Settings, now_ms: int) -> tuple[float, str]:
-    if isinstance(outcome, records.Fetched) and asks_for_pause(outcome):
+    if isinstance(outcome, records.Redirected) or (
+        isinstance(outcome, records.Fetched) and outcome.status >= 400 and outcome.status not in GONE
+    ):
+        # Of a redirect and of 503 by RFC 9110, of 413 and 429 by theirs; 403 and 5xx bring it as well.
         asked_s = _asked_s(outcome.headers, now_ms=now_ms)
         if asked_s is not None:
             return min(asked_s, settings.backoff_cap_s), "retry_after"
+    if asks_for_pause(outcome):
         return _doubled(settings, level - 1), "backoff"
     # One lost connection is weather; the second in a row may mean that we are too much.
     if isinstance(outcome, records.Failed) and outcome.reason not in OWN_DOING and level >= 2:

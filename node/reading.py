@@ -4,13 +4,14 @@ Large bodies are read in a thread: nothing here holds the loop for long.
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from node import charsets, fetch, links, sitemaps, traps, turn
-from shared import records, urls
+from shared import errors, records, urls
 
 OFF_LOOP_BYTES = 64 * 1024  # larger bodies are read in a thread
 NESTED_MAX = 5  # sitemaps that name sitemaps: the protocol knows one level
@@ -53,21 +54,29 @@ async def found(answer: fetch.Answer, queued: records.QueuedUrl, tools: turn.Too
     if declared or sitemaps.looks_like(outcome.body, answer.content_type):
         read = await _sitemap(answer, outcome.body, queued, declared=declared, tools=tools)
         if read is not None:
-            return read
+            # A sitemap that robots.txt names is there to be read; a feed that was met as a page may be closed to us.
+            shut = not declared and links.robots_directives(_values(outcome, "x-robots-tag"), tools.token)[1]
+            return NOTHING if shut else read
     page = await _page(answer, outcome, queued.url, tools)
     meta = records.trail("page", queued.depth + 1)
-    targets = () if page.nofollow else tuple(Target(url, meta) for url in page.links)
+    found = dict.fromkeys((*_refreshed(outcome, queued.url, tools), *page.links))
+    targets = () if page.nofollow else tuple(Target(url, meta) for url in found)
     return Found(targets=targets, page=page)
 
 
-def watched(answer: fetch.Answer, site: str, url: str, page: links.Page | None, tools: turn.Tools) -> traps.Verdict:
-    """What this page says of the pattern of its URL; an answer that is no HTML page says nothing."""
+def watched(
+    answer: fetch.Answer, site: str, queued: records.QueuedUrl, page: links.Page | None, tools: turn.Tools
+) -> traps.Verdict:
+    """What this page says of the pattern of its URL; an answer that is no HTML page says nothing.
+
+    Nor does one that was visited before: that it shows what it showed then is no sign of a space without end.
+    """
     outcome = answer.outcome
     if page is None or not isinstance(outcome, records.Fetched) or outcome.status != 200:
         return traps.FINE
-    if not links.is_html(outcome.body, answer.content_type):
+    if (queued.page is not None and queued.page.last_check_ms) or not links.is_html(outcome.body, answer.content_type):
         return traps.FINE
-    return tools.watch.saw(site, url, lambda: charsets.text_of(outcome.body, page.charset), page.links)
+    return tools.watch.saw(site, queued.url, lambda: charsets.text_of(outcome.body, page.charset), page.links)
 
 
 def _redirected(outcome: records.Redirected, queued: records.QueuedUrl, tools: turn.Tools) -> Found:
@@ -101,6 +110,15 @@ async def _page(answer: fetch.Answer, outcome: records.Fetched, url: str, tools:
     )
 
 
+def _refreshed(outcome: records.Fetched, url: str, tools: turn.Tools) -> Iterator[str]:
+    """Where a Refresh header leads: a link, as the meta element of that name is one."""
+    for value in _values(outcome, "refresh"):
+        target = links.refreshed(value)
+        with contextlib.suppress(errors.InvalidUrl):
+            if target is not None:
+                yield urls.canonical(target, url, form=tools.form)
+
+
 def _values(outcome: records.Fetched, name: str) -> tuple[str, ...]:
     return tuple(value for header, value in outcome.headers if header.lower() == name)
 
@@ -121,7 +139,14 @@ async def _sitemap(
         now_ms=tools.store_ms(),
         site_of=tools.places.site_of,
     )
-    sitemap = await _off_loop(read, len(body))
+    targets = await _off_loop(lambda: _entries(read(), queued, tools), len(body))
+    return None if targets is None else Found(targets=targets)
+
+
+def _entries(
+    sitemap: sitemaps.Sitemap | None, queued: records.QueuedUrl, tools: turn.Tools
+) -> tuple[Target, ...] | None:
+    """What a sitemap names, in the operator's form."""
     if sitemap is None:
         return None
     below = records.trail("page", queued.depth + 1)
@@ -131,8 +156,12 @@ async def _sitemap(
     ]
     if queued.hops < NESTED_MAX:
         nested = records.trail("sitemap", queued.depth, queued.hops + 1)
-        targets += [Target(_formed(child.url, tools), nested, child.changed_ms) for child in sitemap.children]
-    return Found(targets=tuple(targets))
+        # Another site's is a link like any: it is not for this one to say how its bytes are read.
+        targets += [
+            Target(_formed(child.url, tools), nested if child.trusted else below, child.changed_ms)
+            for child in sitemap.children
+        ]
+    return tuple(targets)
 
 
 def _formed(url: str, tools: turn.Tools) -> str:

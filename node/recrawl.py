@@ -22,13 +22,16 @@ GONE_CHECKS: Final = 3  # a page that was not there so often in a row is not loo
 PRICE_MIN: Final = 1e-6  # days; the store keeps prices in millionths, and 0 means unknown
 PRICE_MAX: Final = 1e6
 _DAY_S: Final = 86_400.0
-_PRICE_VISITS_MIN: Final = 8  # visits over which a small site's price is smoothed
+_PRICE_ROUND: Final = 0.25  # of all pages: visits over which the price is smoothed
+_PRICE_VISITS_MIN: Final = 8  # but so many at least
 _PRICE_STEP: Final = 8.0  # one visit counts as at most so many times above or below the price
 _MARGIN: Final = 0.05  # of the ceiling: a page that waits for it alone is wanted so much sooner, for slots to come
 _SPREAD: Final = 0.1  # of the ceiling: what was fetched in a burst does not come back in one
 _MARGIN_MAX: Final = 0.5  # of the ceiling: what slow slots may take of it
-_ROUNDS_MAX: Final = 3.0  # of all pages, that a page waits at most
+_ROUNDS_MAX: Final = 4.0  # of all pages, that a page waits at most
 _DAYS_MAX: Final = 1e6
+_STEPS_MAX: Final = 60
+_GOAL_MIN: Final = 1e-18  # days; its square root still has all its digits
 _DEPTH_MAX: Final = 30
 _IMPORTANCE_STEP: Final = 1.5  # a priority's worth against the one below it
 
@@ -74,33 +77,39 @@ def wanted_s(
     """
     if not page.last_check_ms or page.gone >= GONE_CHECKS:
         return None
+    longest_s = _longest_s(page, settings, pass_s)
     if price <= 0:
         reached_s = settings.interval_start_s  # all alike: the page that waited longest comes first
-    else:
-        reached_s = reaches_s(rates.likely(history_of(page)), price, importance)
-    return max(min(reached_s, _longest_s(page, settings, pass_s)), settings.interval_min_s)
+        return max(min(reached_s, longest_s), settings.interval_min_s)
+    likely = rates.likely(history_of(page))
+    if _gain(likely, longest_s / _DAY_S) <= price / importance:
+        return max(longest_s, settings.interval_min_s)
+    return max(min(reaches_s(likely, price, importance), longest_s), settings.interval_min_s)
 
 
 def reaches_s(likely: Likely, price: float, importance: float) -> float:
     """Seconds after a visit until the index is at `price`; infinite where it never gets there."""
-    goal = price / importance
-    if sum(share / rate for share, rate in likely) <= goal * (1 + 1e-9):
+    goal = max(price / importance, _GOAL_MIN)
+    if sum([share / rate for share, rate in likely]) <= goal * (1 + 1e-9):
         return math.inf
-    low, high = 0.0, 1.0
-    while _gain(likely, high) < goal:
-        low, high = high, high * 2
-        if high > _DAYS_MAX:
+    # At most its square term: the root is not below this. From there Newton's steps on logarithms, kept between bounds.
+    low = days = math.sqrt(2 * goal / sum([share * rate for share, rate in likely]))
+    high = math.inf
+    for _ in range(_STEPS_MAX):
+        gain = slope = 0.0
+        for share, rate in likely:
+            x = rate * days
+            gain += share / rate * _gained(x)
+            slope += share / rate * x * x * math.exp(-x)
+        low, high = (days, high) if gain < goal else (low, days)
+        if low > _DAYS_MAX:
             return math.inf
-    days = (low + high) / 2
-    for _ in range(40):  # Newton, kept between the two
-        short = goal - _gain(likely, days)
-        low, high = (days, high) if short > 0 else (low, days)
-        slope = days * sum(share * rate * math.exp(-rate * days) for share, rate in likely)
-        step = short / slope if slope > 0 else math.inf
-        found = days + step if low < days + step < high else (low + high) / 2
-        if abs(found - days) <= 1e-6 * days:
+        step = math.log(goal / gain) * gain / slope if slope > 0 else math.inf
+        if abs(step) <= 1e-5:
             break
-        days = found
+        days *= math.exp(min(max(step, -1.0), 1.0))
+        if not low < days < high:
+            days = math.sqrt(low * high)
     return days * _DAY_S
 
 
@@ -108,12 +117,12 @@ def price_after(price: float, *, index_now: float, page_records: int) -> float:
     """The site's price after a visit at which the page's index was `index_now`: a moving average of the logarithm.
 
     Of the logarithm, since importance spreads over orders of magnitude: no single page moves the price by much. Over
-    half a round of the site's pages: moments that were worked out at another price must have come before it moves on.
+    part of a round of the site's pages: moments worked out at another price must have come before it moves far.
     """
     if price <= 0:
         return min(max(index_now, PRICE_MIN), PRICE_MAX)
     ratio = min(max(index_now / price, 1 / _PRICE_STEP), _PRICE_STEP)
-    visits = max(page_records / 2, _PRICE_VISITS_MIN)
+    visits = max(page_records * _PRICE_ROUND, _PRICE_VISITS_MIN)
     return min(max(price * math.pow(ratio, 1 / visits), PRICE_MIN), PRICE_MAX)
 
 

@@ -49,6 +49,14 @@ class Keep:
 Plan = Done | Later | SetAside | Keep
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Capture:
+    """Where the archive has a body: the WARC-Date of its record, and the body's SHA-1 in Base32."""
+
+    time_ms: int
+    payload: str
+
+
 def conditions(page: records.PageRecord) -> tuple[str | None, str | None]:
     """The ETag and the Last-Modified to ask this page with, byte for byte as they came; (None, None): ask in full.
 
@@ -61,9 +69,16 @@ def conditions(page: records.PageRecord) -> tuple[str | None, str | None]:
 
 
 def page_after(
-    page: records.PageRecord | None, outcome: records.Outcome, *, content: int | None, now_ms: int
+    page: records.PageRecord | None,
+    outcome: records.Outcome,
+    *,
+    content: int | None,
+    now_ms: int,
+    capture: Capture | None = None,
 ) -> records.PageRecord:
-    """The page's record after a visit that asked with its `conditions`; `content` is a 2xx body's digest, or None."""
+    """The page's record after a visit that asked with its `conditions`; `content` is a 2xx body's digest, or None,
+    `capture` is where that body was archived.
+    """
     known = page or records.PageRecord()
     match outcome:
         case records.Refused():
@@ -74,9 +89,11 @@ def page_after(
             return _not_modified(known, now_ms=now_ms)
         case records.Redirected(status=status):
             return _seen(known, status, content=None, now_ms=now_ms)
-        case records.Fetched(status=status) if status == 429 or status >= 500:
+        case records.Fetched(status=status) if status in politeness.UNREADY or status >= 500:
             return _unanswered(known, status)
-    return _answered(known, outcome, content=content, now_ms=now_ms)
+    after = _answered(known, outcome, content=content, now_ms=now_ms)
+    kept = capture if capture is not None and (after.etag or after.last_modified) else Capture(0, "")
+    return msgspec.structs.replace(after, captured_ms=kept.time_ms, payload=kept.payload)
 
 
 def plan(
@@ -103,7 +120,9 @@ def plan(
             why, limit = reason, attempts_max
         case records.Fetched(status=status) if status in politeness.PAUSES:
             why, limit = f"status_{status}", attempts_max + PAUSES_MORE
-        case records.Fetched(status=status) if status >= 500:
+        case records.NotModified(status=status) if attempts:
+            why, limit = f"status_{status}", attempts_max
+        case records.Fetched(status=status) if status in politeness.UNREADY or status >= 500:
             why, limit = f"status_{status}", attempts_max
         case _:
             return Done(again_s)
@@ -119,7 +138,10 @@ def header(headers: tuple[tuple[str, str], ...], name: str) -> str | None:
 
 
 def _not_modified(known: records.PageRecord, *, now_ms: int) -> records.PageRecord:
-    if conditions(known) == (None, None):  # the answer to no question: it tells nothing of the content
+    unasked = conditions(known) == (None, None)
+    if unasked and known.content is None:
+        return _unanswered(known, 304)  # nothing is known that could stand
+    if unasked:  # the answer to no question: it tells nothing of the content
         return _unread(known, 304, now_ms=now_ms)
     waited_s = max(now_ms - known.last_check_ms, 0) / 1000
     unproved = known.unproved + 1 + int(PROOF_ANSWERS * min(waited_s / PROOF_S, 1.0))
@@ -182,7 +204,15 @@ def _seen(known: records.PageRecord, status: int, *, content: int | None, now_ms
     """A whole answer of this status: its validators are for the caller to set."""
     checked = _checked(known, now_ms=now_ms, changed=known.content != content)
     return msgspec.structs.replace(
-        checked, etag=None, last_modified=None, content=content, status=status, unproved=0, gone=0
+        checked,
+        etag=None,
+        last_modified=None,
+        content=content,
+        status=status,
+        unproved=0,
+        gone=0,
+        captured_ms=0,
+        payload="",
     )
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, Literal
 
-from node import robots_file, robots_rules
+from node import politeness, robots_file, robots_rules
 from shared import errors, records, urls
 
 GOOD_S: Final = 30 * 86_400.0  # RFC 9309 2.3.1.4 names 30 days as the "reasonably long period" of a cached copy
@@ -109,7 +109,7 @@ def record_of(
 ) -> records.RobotsRecord:
     """What is stored after asking for robots.txt (RFC 9309 2.3.1), redirects already followed by the caller.
 
-    2xx: its rules. 304: the copy stands. 4xx but 429, and a redirect that led nowhere: allow, but for 401 and 403 where
+    2xx: its rules. 304: the copy stands. 4xx but 408, 425, 429, and a redirect that led nowhere: allow, but for 401 and 403 where
     `robots_forbidden` denies. All else is unreachable (`unreachable`).
     """
     fresh_ms = now_ms + int(1000 * _life_s(outcome, robots_ttl_s))
@@ -136,7 +136,7 @@ def record_of(
         case records.Fetched(status=status) if status in FORBIDDEN and robots_forbidden == "deny":
             return records.RobotsRecord(verdict="disallow", status=status, fetched_ms=now_ms, expires_ms=fresh_ms)
         case records.Fetched(status=status) | records.Redirected(status=status) if (
-            300 <= status < 500 and status != 429
+            300 <= status < 500 and status not in politeness.UNREADY
         ):
             return records.RobotsRecord(verdict="allow", status=status, fetched_ms=now_ms, expires_ms=fresh_ms)
     again_ms = now_ms + int(robots_error_ttl_s * 1000)

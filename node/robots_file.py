@@ -12,6 +12,7 @@ from typing import Final
 from node import robots_rules
 
 SITEMAPS_MAX: Final = 100  # of one file; the rest is dropped
+DELAY_S_MAX: Final = 1e12  # what a delay beyond all numbers counts as
 LINE_CHARS_MAX: Final = 4_096  # the rest of a line is dropped: no path is as long
 
 _AGENT = frozenset({"user-agent", "useragent", "user agent", "useg-agent"})
@@ -147,4 +148,6 @@ def _seconds(value: str) -> float | None:
         seconds = float(value)
     except ValueError:
         return None
+    if seconds == float("inf") and value[:1].isdigit():
+        return DELAY_S_MAX  # 1e400: a number all the same
     return seconds if 0 <= seconds < float("inf") else None

@@ -13,6 +13,8 @@ from shared import records, urls
 
 HOPS_MAX: Final = 5  # RFC 9309 2.3.1.2
 AGAIN_S: Final = 15.0  # at most, between two looks at the other site's record: each is a read of the store
+OWN_FILE: Final = 9
+ANY_FILE: Final = 5  # as links
 ANSWER_S: Final = 3_600.0  # unanswered so long, the file counts as unreachable
 
 
@@ -25,6 +27,15 @@ def key_of(url: str) -> str:
 def of_origin(key: str) -> bool:
     """Whether what is kept under this key is an origin's own answer, and binds it."""
     return "/" not in key.partition("://")[2]
+
+
+def priority(target: str, site: str) -> int:
+    """How urgent it is to its site that others wait for this file; as a link, but for the file of the site itself.
+
+    One site may have any number of origins that name other files of another: they are not to go before its pages.
+    """
+    host = urls.host_of(target)
+    return OWN_FILE if of_origin(key_of(target)) and host in {site, f"www.{site}"} else ANY_FILE
 
 
 def again_s(robots_error_ttl_s: float) -> float:

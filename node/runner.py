@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 import tenacity
 
-from node import chronicle, fetch, guard, ownership, schedule, steering, turn, visit
+from node import chronicle, disk, fetch, guard, ownership, schedule, steering, turn, visit
 from shared import (
     agreement,
     clock,
@@ -92,6 +92,7 @@ class Runner:
         """Sites that are paused and have something to do: looked at again when what is paused changes."""
         self._work = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
+        self.disk = disk.Disk(settings.node.out, counts=counts, over=lambda: self.over, on_back=self._work.set)
 
     # -- what the session says
 
@@ -300,7 +301,9 @@ class Runner:
 
     def _may_start(self) -> bool:
         heard = self.steering
-        return self.trouble is None and heard.heard and not heard.all_paused and self._session().authority()
+        if self.trouble is not None or self.disk.lost:
+            return False
+        return heard.heard and not heard.all_paused and self._session().authority()
 
     async def _worked(self, timeout_s: float = 0.25) -> None:
         """Wait until something was queued, at most so long."""
@@ -376,6 +379,8 @@ class Runner:
             reason = may_send()
             if reason is None and not self._session().authority():
                 reason = "no_authority"
+            if reason is None and (not self.steering.heard or self.steering.paused(held.site)):
+                reason = "paused"  # since this visit began: between two hops of a robots.txt minutes may pass
             return reason or (None if clock.boot_s() >= held.ready_s else "not_due")
 
         return guard.Permit(held.site, may_start, may_send, clock.boot_s, self._on_late)

@@ -89,7 +89,7 @@ def read(
         kind, prefix = markup.KINDS[root["name"].lower()], (root["prefix"] or b"").lower()
         base = markup.based(markup.attributes_of(root, body, codec), url)
         said = markup.Scan(body, at, codec=codec, kind=kind, prefix=prefix, base=base, urls_max=urls_max).entries()
-    elif declared:
+    elif declared and not body[:SNIFFED_BYTES].lstrip().startswith(b"<"):  # a page, whoever called it a sitemap
         kind, said = "text", _lines(body, codec, whole=fault is None)
     else:
         return None

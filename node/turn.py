@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+import msgspec
+
 from node import fetch, guard, ownership, politeness, robots, steering, traps
 from node.sinks import pages
 from shared import agreement, clock, config, frontier, logs, metrics, records, sites, urls
@@ -20,6 +22,11 @@ class Answered(Protocol):
     """What asks a store until it answers."""
 
     async def __call__(self, ask: Callable[[], Awaitable[T]]) -> T: ...
+
+
+async def once(ask: Callable[[], Awaitable[T]]) -> T:
+    """Try no more than once."""
+    return await ask()
 
 
 @dataclass(slots=True)
@@ -52,6 +59,8 @@ class Tools:
     on_request: Callable[[ownership.Held, fetch.Answer, int], None]
     rules: "OrderedDict[tuple[str, str], Robots]" = field(default_factory=OrderedDict)
     offered: "OrderedDict[int, None]" = field(default_factory=OrderedDict)
+    kept: Answered = once
+    """Write to the disk, again and again while it takes nothing."""
 
     @property
     def token(self) -> str:
@@ -100,6 +109,8 @@ def rest(now: Turn, settings: config.Config, answer: fetch.Answer, *, visit: pag
     if isinstance(outcome, records.Failed) and (visit == "robots" or outcome.reason == "dns"):
         # A dead origin is left alone by its robots answer; its sister origins are not to pay for it with a back-off.
         outcome = records.Failed(reason="aborted")
+    if isinstance(outcome, records.Redirected) and visit == "robots":
+        outcome = msgspec.structs.replace(outcome, headers=())  # the hops of one question: no Retry-After parts them
     now.pace = politeness.after(
         outcome,
         settings=settings.politeness,
@@ -137,24 +148,27 @@ async def request(
     tools.counts.request(name, status=status)
     held, record = now.held, now.record
     delay_ms = round(max(record.delay_s, tools.settings.politeness.delay_min_s) * 1000)
-    tools.crawl_log.write(
-        records.CrawlLine(
-            start_ms=answer.start_wall_ms,
-            site=held.site,
-            url=url,
-            node=tools.node,
-            epoch=tools.epoch(),
-            tenure=held.tenure,
-            status=status,
-            outcome=name if not isinstance(outcome, records.Failed) else f"failed:{outcome.reason}",
-            visit=visit,
-            bytes=answer.body_bytes,
-            ms=round((answer.end_boot_s - answer.start_boot_s) * 1000),
-            delay_ms=delay_ms,
-            due_term="takeover" if held.moved else record.due_term or "none",
-            clock_error_ms=tools.clock_error_ms(),
-        )
+    line = records.CrawlLine(
+        start_ms=answer.start_wall_ms,
+        site=held.site,
+        url=url,
+        node=tools.node,
+        epoch=tools.epoch(),
+        tenure=held.tenure,
+        status=status,
+        outcome=name if not isinstance(outcome, records.Failed) else f"failed:{outcome.reason}",
+        visit=visit,
+        bytes=answer.body_bytes,
+        ms=round((answer.end_boot_s - answer.start_boot_s) * 1000),
+        delay_ms=delay_ms,
+        due_term="takeover" if held.moved else record.due_term or "none",
+        clock_error_ms=tools.clock_error_ms(),
     )
+
+    async def write() -> None:
+        tools.crawl_log.write(line)
+
+    await tools.kept(write)
     tools.on_request(held, answer, delay_ms)
     if visit == "robots" and tools.sinks is not None:
         page = pages.Visited(url=url, site=held.site, node=tools.node, visit=visit, answer=answer)

@@ -77,6 +77,7 @@ async def _fetch_page(
     now: turn.Turn, tools: turn.Tools, queued: records.QueuedUrl, refused: outcomes.Refusals
 ) -> records.Commit | None:
     """Fetch, offer the links, hand the page to the sinks: all before the commit that is returned (P2)."""
+    queued = keeping.archived(queued, tools)
     page = queued.page or records.PageRecord()
     kind = _kind(page)
     etag, last_modified = revisit.conditions(page)
@@ -97,15 +98,17 @@ async def _fetch_page(
         return outcomes.paced(now, answer, outcomes.of_refusals(tools.settings, refused))
     found = await reading.found(answer, queued, tools)
     content = _content(answer.outcome)
-    seen = reading.watched(answer, now.held.site, queued.url, found.page, tools)
+    seen = reading.watched(answer, now.held.site, queued, found.page, tools)
     if seen.word == "endless":
         log.warning("site.endless", site=now.held.site, url=queued.url, shape=seen.shape)
     priority = offering.PRIORITY if seen.word == "fine" else offering.SUSPECT_PRIORITY
     await offering.offer(found.targets, now, tools, priority=priority)
-    aside = await keeping.keep(now, tools, queued, answer, page=found.page, content=content, visit=kind)
-    after = revisit.page_after(queued.page, answer.outcome, content=content, now_ms=tools.store_ms())
+    kept = await keeping.keep(now, tools, queued, answer, page=found.page, content=content, visit=kind)
+    after = revisit.page_after(
+        queued.page, answer.outcome, content=content, now_ms=tools.store_ms(), capture=kept.capture
+    )
     change = outcomes.of_page(
-        now, tools.settings, queued, answer, after=after, refused=refused, aside=found.refused or aside
+        now, tools.settings, queued, answer, after=after, refused=refused, aside=found.refused or kept.aside
     )
     return outcomes.with_endless(change, now.record, seen.pattern if seen.word == "endless" else None)
 

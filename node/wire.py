@@ -25,6 +25,7 @@ INTERIM = re.compile(rb"\s*(?:HTTP/\d\.\d 1\d\d|$)")  # a head that another foll
 FIRST_LINE_BYTES = 16
 PROTOCOL = b"HTTP/"
 CONTENT_LENGTH = re.compile(rb"^content-length[ \t]*:([^\r\n]*)\r?\n", re.IGNORECASE | re.MULTILINE)
+SPACE_BEFORE_COLON = re.compile(rb"^([!#$%&'*+.^_`|~0-9A-Za-z-]++)[ \t]++:", re.MULTILINE)
 TRANSFER_ENCODING = re.compile(rb"^transfer-encoding[ \t]*:", re.IGNORECASE | re.MULTILINE)
 Judge = Callable[[ssl.SSLObject], str | None]
 REQUEST_TARGET = re.compile(rb"\AGET [^ ]* HTTP/")
@@ -112,7 +113,8 @@ class Connector(aiohttp.TCPConnector):
         """An idle connection, if it leads to the address that was judged for this exchange."""
         address = current().address
         while (connection := await super()._get(key, traces)) is not None:
-            if cast("Handler", connection.protocol).address == address:
+            handler = cast("Handler", connection.protocol)
+            if handler.address == address and not handler.should_close:
                 return connection
             connection.close()
         return None
@@ -157,7 +159,7 @@ class Handler(client_proto.ResponseHandler):
         self.broken: BaseException | None = None
         """Why the body in hand ends before its end."""
         self._idle = idle
-        self._headed = False
+        self._used = self._headed = False
         self._head_bytes = self._interims = 0
         self._first_line = b""
         self._seam = b""
@@ -168,6 +170,7 @@ class Handler(client_proto.ResponseHandler):
     def begin(self, exchange: Exchange) -> None:
         """The connection serves this exchange from now on, and asks its permit."""
         self._idle.pop(self, None)
+        self._used = self.socket.contact is not exchange
         self.socket.contact = exchange
         exchange.socket, exchange.handler = self.socket, self
         self.broken = None
@@ -197,6 +200,13 @@ class Handler(client_proto.ResponseHandler):
             payload.feed_eof()
 
     def data_received(self, data: bytes) -> None:
+        if data and not self._asked():
+            # An answer to no question (a 408 before the server hangs up, a split response) would be taken for the
+            # next one's.
+            self._idle.pop(self, None)
+            self.force_close()
+            self.abort()
+            return
         if self._headed or not data:
             super().data_received(data)
             return
@@ -211,6 +221,13 @@ class Handler(client_proto.ResponseHandler):
                 self.transport.abort()  # abort() of our own would forget the exception
                 return
             self._parse(piece)
+
+    def _asked(self) -> bool:
+        """Whether what comes may answer our request: it is out, and its answer has not been read to its end.
+
+        A server that has too many connections may say so at once, before the first request of one.
+        """
+        return self not in self._idle and (self.socket.contact.written or not self._used)
 
     def _parse(self, piece: bytes) -> None:
         """Hand a head on when it is whole: as the parser takes it, and kept as it came."""
@@ -277,10 +294,13 @@ class GuardedTransport:
 
 
 def _unambiguous(head: bytes) -> tuple[bytes, bool]:
-    """The head with one Content-Length where several say the same, and none beside a Transfer-Encoding.
+    """The head with one Content-Length where several say the same, none beside a Transfer-Encoding, no space before
+    a colon.
 
-    The parser refuses both, though RFC 9112 section 6.3 says what they mean. The flag: the length was told twice over.
+    The parser refuses all three, though RFC 9112 sections 6.3 and 5.1 say what they mean. The flag: the length was told
+    twice over.
     """
+    head = SPACE_BEFORE_COLON.sub(rb"\1:", head)
     lengths = [value.strip() for line in CONTENT_LENGTH.findall(head) for value in line.split(b",")]
     if not lengths:
         return head, False

@@ -189,7 +189,9 @@ class Recrawl(Section):
     enabled: bool = False
     """Visit pages again after an interval from their change rate."""
     interval_min_s: Positive = 3_600.0
+    """No page is visited again sooner; what changes more often is news, and its site's own feed tells of it."""
     interval_max_s: Positive = 30 * 86_400.0
+    """No page waits longer, as far as the budget allows: whatever it was, a month later it may be gone."""
     interval_start_s: Positive = 86_400.0
     """Before any second visit."""
     visits_per_page_day: Positive = 1.0
@@ -210,11 +212,12 @@ class Archive(Section):
     handler_s: Positive = 30.0
     """A handler that takes longer has failed."""
     dedup: bool = True
-    """Content that was fetched before, from whatever site, is told as a duplicate: a WARC revisit, not a second copy."""
+    """Content that was fetched before, from whatever site, is told as a duplicate: a WARC revisit, no second copy."""
 
 
 class Node(Section):
     id: Annotated[str, msgspec.Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,62})?$")] = ""
+    """This node's name, one per running node: the ring knows nodes by it."""
     weight: Annotated[float, msgspec.Meta(ge=0, le=100)] = 1.0
     """Share of sites against the others' weights."""
     concurrency: Count = 64
@@ -239,10 +242,12 @@ class Node(Section):
 
 class Config(Section):
     cluster: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")] = "default"
+    """Name of the crawl: stores may hold several, which know nothing of each other."""
     etcd: str = "127.0.0.1:2379"
     """HOST:PORT[,HOST:PORT...]; https:// in front of each for TLS."""
     etcd_security: EtcdSecurity = EtcdSecurity()
     redis: str = "redis://127.0.0.1:6379/0"
+    """Where the queues are; redis-cluster://HOST:PORT,... for a cluster, rediss:// and rediss-cluster:// for TLS."""
     durability: Literal["default", "strict"] = "default"
     """strict: nothing is accepted, claimed or committed before the store's disk has it (WAITAOF; on an older store a
     replica, WAIT), nor before the page's line is on this machine's disk. default: a crash of the store's machine may

@@ -23,6 +23,7 @@ import msgspec
 from shared import durability, errors, keys, packing, records, scope, slots, stores
 
 OFFERS_PER_CALL = 500  # of one site, so that one script splits at most three buckets of the seen set
+PARTS_PER_BREATH = 100  # small ones, packed in one go
 CALLS_PER_TRIP = 256  # commands sent before their answers are read: bounds the memory of both ends
 SEALED_PER_TRIP = 1_024  # strict: each trip waits for a disk, so there are fewer of them
 RANGES_PER_TRIP = 16  # of the site index, each answering with at most a page
@@ -138,7 +139,11 @@ class Frontier:
         await self._trip(index)
 
         parts = [(site, part) for site, whole in by_site.items() for part in _chunks(whole, OFFERS_PER_CALL)]
-        asked = [(site, packing.offer([offers[at] for at in part], pages_max=pages_max)) for site, part in parts]
+        asked = []
+        for count, (site, part) in enumerate(parts, 1):
+            asked.append((site, packing.offer([offers[at] for at in part], pages_max=pages_max)))
+            if count % PARTS_PER_BREATH == 0 or len(part) == OFFERS_PER_CALL:
+                await asyncio.sleep(0)  # the loop's other work: thousands of URLs take a tenth of a second
         try:
             # Strict: the index again, with the queues. A store that crashed since may have lost it.
             answers = await self._run("offer", asked, lasting=True, before=index)
@@ -277,7 +282,7 @@ class Frontier:
     # --- content --------------------------------------------------------------------------------------------
 
     async def content(self, digest: bytes) -> records.ContentRef | None:
-        """Where content of this digest (SHA-1, 20 bytes) was first fetched, as far as is remembered."""
+        """Where content of this digest (SHA-1, or SHA-1 and what sets it apart) was first fetched, if remembered."""
         (packed,) = await self._trip([("HGET", self._keys.content(digest), digest)])
         return packing.content(packed)
 

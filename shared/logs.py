@@ -1,11 +1,12 @@
 """What a process writes for others to read: its event log, and files of lines that survive a crash."""
 
+import contextlib
 import io
 import logging
 import os
 import sys
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final, TextIO, cast
 
 import structlog
 
@@ -38,7 +39,7 @@ def configure(*, stream: TextIO | None = None, level: str = "info", **bound: Any
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(file=out),
+        logger_factory=structlog.PrintLoggerFactory(file=cast("TextIO", _Forgiving(out))),
         cache_logger_on_first_use=False,
     )
 
@@ -55,6 +56,23 @@ def get(name: str) -> Any:
 
 def _add_bound(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
     return {**_bound, **event}
+
+
+class _Forgiving(io.TextIOBase):
+    """A stream of events; one that cannot be written is dropped: nothing that goes on depends on it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.flush()
 
 
 class LinesFile:

@@ -69,7 +69,8 @@ class Fetched(Record, tag="fetched"):
     body: bytes
     """Decoded (gzip, deflate, br, zstd), at most `limits.body_bytes_max`."""
     truncated: str | None = None
-    """None, or which limit or fault cut the body short: size, time, connection, encoding, type (not wanted)."""
+    """None, or which limit or fault cut the body short: size, time, connection, encoding, type (not wanted), range
+    (a 206 that nobody asked for)."""
     decoding: str | None = None
     """`mislabelled` where the body was not coded as its label says and was read all the same."""
 
@@ -98,7 +99,8 @@ class Refused(Record, tag="refused"):
 
 class Failed(Record, tag="failed"):
     """Asked for, and no whole answer came: dns, connect, tls (tls_expired, tls_self_signed, tls_wrong_host,
-    tls_untrusted), timeout, disconnected, protocol, headers, aborted; or not asked for yet: crowded."""
+    tls_untrusted), timeout, disconnected, protocol, headers, aborted; or not asked for yet: crowded.
+    """
 
     reason: str
     detail: str = ""
@@ -142,6 +144,10 @@ class PageRecord(Record, array_like=True):
     """304s since its content was last compared, longer waits counting for more."""
     gone: Annotated[int, msgspec.Meta(ge=0)] = 0
     """404s and 410s in a row."""
+    captured_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """The WARC-Date of the record that holds the body its validators stand for; 0: no archive has it."""
+    payload: Annotated[str, msgspec.Meta(max_length=32)] = ""
+    """SHA-1 of that body as it was archived, in Base32: the scripts' reader of msgpack knows no binary."""
 
 
 class RobotsRecord(Record, array_like=True):

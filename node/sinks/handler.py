@@ -117,7 +117,11 @@ class HandlerSink:
                 await self._places.acquire()
         except TimeoutError:
             return TooLong(f"{CALLS_MAX} calls of the handler still run")
-        call = self._started(page)
+        try:
+            call = self._started(page)
+        except RuntimeError as error:  # no thread is to be had: whoever takes them all without end may be a handler
+            self._places.release()
+            return error
         call.add_done_callback(lambda _: self._leave(here))
         answer = asyncio.wrap_future(call)
         try:
@@ -132,7 +136,8 @@ class HandlerSink:
 
     def _started(self, page: Page) -> "concurrent.futures.Future[BaseException | None]":
         if _is_async(self._handle):
-            return asyncio.run_coroutine_threadsafe(_awaited(self._handle, page), self._own_loop())
+            loop = self._own_loop()
+            return asyncio.run_coroutine_threadsafe(_awaited(self._handle, page), loop)
         call: concurrent.futures.Future[BaseException | None] = concurrent.futures.Future()
         call.set_running_or_notify_cancel()
 
@@ -154,8 +159,12 @@ class HandlerSink:
         if self._loop is None:
             loop = asyncio.new_event_loop()
             thread = threading.Thread(target=_run, args=(loop,), name="crawlring-handlers", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                loop.close()
+                raise
             self._loop = loop, thread
-            thread.start()
         return self._loop[0]
 
     def _tell(self, failure: BaseException, url: str) -> None:

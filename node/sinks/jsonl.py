@@ -34,6 +34,8 @@ class PageLine(records.Record):
     duplicate_of: str | None = None
     """The URL where the same payload was fetched first."""
     truncated: str | None = None
+    decoding: str | None = None
+    """`mislabelled`: the body was not coded as its label says, and was read all the same."""
     redirect: str | None = None
     """Where a 3xx pointed."""
     canonical: str | None = None
@@ -89,6 +91,7 @@ def line_of(page: pages.Visited) -> PageLine | None:
         payload=pages.labelled(page.payload) if page.payload is not None else None,
         duplicate_of=page.duplicate.url if page.duplicate else None,
         truncated=outcome.truncated if isinstance(outcome, records.Fetched) else None,
+        decoding=outcome.decoding if isinstance(outcome, records.Fetched) else None,
         redirect=outcome.location if isinstance(outcome, records.Redirected) else None,
         canonical=page.canonical,
         etag=revisit.header(outcome.headers, "etag"),

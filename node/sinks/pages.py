@@ -32,8 +32,6 @@ class Visited:
     """SHA-1 of the body with its transfer coding removed and its content coding kept (WARC 1.1 6.3.3); None without."""
     duplicate: records.ContentRef | None = None
     """Where the same payload was fetched first, if not here."""
-    captured_ms: int | None = None
-    """When the body was fetched that a 304 says still stands; None: not known, `before.last_check_ms` comes near."""
     title: str | None = None
     links: tuple[str, ...] = ()
     charset: str | None = None
@@ -62,4 +60,8 @@ def payload_of(raw: bytes) -> bytes:
 
 def labelled(digest: bytes) -> str:
     """As WARC writes it: `sha1:` and Base32."""
-    return f"sha1:{base64.b32encode(digest).decode()}"
+    return f"sha1:{base32(digest)}"
+
+
+def base32(digest: bytes) -> str:
+    return base64.b32encode(digest).decode()

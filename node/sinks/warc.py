@@ -131,7 +131,13 @@ class WarcSink:
         self._path = self.folder / name
         self._file = os.open(f"{self._path}{OPEN}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         self._bytes, self._torn = 0, False
-        self._append(warc_records.warcinfo(name, made_ms=made_ms, said=self._about()))
+        try:
+            self._append(warc_records.warcinfo(name, made_ms=made_ms, said=self._about()))
+        except OSError:  # a file that does not begin with its warcinfo is none
+            file, self._file = self._file, None
+            os.close(file)
+            Path(f"{self._path}{OPEN}").unlink()
+            raise
         _sync_folder(self.folder)
 
     def _finish(self) -> None:

@@ -128,10 +128,12 @@ def warc_fields(said: list[Field]) -> bytes:
 def _response(page: pages.Visited) -> tuple[str, list[Field], bytes]:
     """Record type, its own fields, and the body that is written."""
     answer, outcome = page.answer, page.answer.outcome
+    if isinstance(outcome, records.NotModified) and page.before is not None and _stands_for(page.before):
+        # 6.7.3: the payload is the one from which the validators were taken.
+        payload = ("WARC-Payload-Digest", f"sha1:{page.before.payload}")
+        refers = _refers_to(page.url, page.before.captured_ms)
+        return "revisit", [("WARC-Profile", f"{PROFILES}server-not-modified"), *refers, payload], b""
     payload = ("WARC-Payload-Digest", pages.labelled(page.payload or pages.payload_of(answer.raw)))
-    if isinstance(outcome, records.NotModified) and page.before is not None and _validators(page.before):
-        refers = _refers_to(page.url, page.captured_ms or page.before.last_check_ms)
-        return "revisit", [("WARC-Profile", f"{PROFILES}server-not-modified"), *refers], b""
     cut = truncated(outcome, head=answer.head, raw=answer.raw)
     if page.duplicate is not None and cut is None:
         refers = _refers_to(page.duplicate.url, page.duplicate.fetched_ms)
@@ -141,14 +143,13 @@ def _response(page: pages.Visited) -> tuple[str, list[Field], bytes]:
     return "response", [payload, *([("WARC-Truncated", cut)] if cut else [])], answer.raw
 
 
-def _validators(page: records.PageRecord) -> bool:
-    """Was there anything to make the request conditional with?"""
-    return bool(page.etag or page.last_modified)
+def _stands_for(page: records.PageRecord) -> bool:
+    """Does a 304 stand for a body that is in an archive? Not where the request was without a condition."""
+    return page.captured_ms > 0 and revisit.conditions(page) != (None, None)
 
 
 def _refers_to(url: str, time_ms: int) -> list[Field]:
-    when = [("WARC-Refers-To-Date", date(time_ms))] if time_ms else []
-    return [("WARC-Refers-To-Target-URI", url), *when]
+    return [("WARC-Refers-To-Target-URI", url), ("WARC-Refers-To-Date", date(time_ms))]
 
 
 def _said(page: pages.Visited) -> list[Field]:
@@ -165,6 +166,7 @@ def _said(page: pages.Visited) -> list[Field]:
         ("tls-fault", answer.tls_fault),
         ("failure", outcome.reason if isinstance(outcome, records.Failed) else None),
         ("cut", outcome.truncated if isinstance(outcome, records.Fetched) else None),
+        ("decoding", outcome.decoding if isinstance(outcome, records.Fetched) else None),
         ("duplicate-of", page.duplicate.url if page.duplicate else None),
         ("location", revisit.header(outcome.headers, "location") if isinstance(outcome, records.Redirected) else None),
     ]

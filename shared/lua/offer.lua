@@ -57,7 +57,17 @@ local function wanted(code, changed_ms)
   return true
 end
 
+-- A robots.txt that other sites wait for is no page of this one: it neither hides the page of its URL nor ends its
+-- recrawls. `later` holds a URL once by itself; it moves to the queue with the owner's next call.
+local function take_for_others(class, code)
+  if redis.call('LPOS', stem .. 'queue:' .. class, code, 'MAXLEN', AGAIN_LOOK) then return 'K' end
+  if redis.call('ZCARD', stem .. 'later') >= asked.max then return 'F' end
+  redis.call('ZADD', stem .. 'later', text(now), class .. ':' .. code)
+  return 'A'
+end
+
 local function take(digest, class, again, code, changed_ms)
+  if string.find(code, ' r', 1, true) then return take_for_others(class, code) end
   local bucket = stem .. 'seen:' .. bucket_of(hash_of(digest), buckets, size)
   local full = seen >= asked.max
   if full and redis.call('SISMEMBER', bucket, digest) == 0 then return 'F' end

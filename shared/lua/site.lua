@@ -13,7 +13,7 @@ local PAGES_PER_BUCKET = 44   -- the same against 128 fields of a compact hash
 local HASH_RANGE = 4194304    -- 2^22: more buckets than any site has, and products below stay exact
 local HEAD = 8                -- URLs handed out at once: the owner reads ahead, nothing is taken off the queue
 local DUE_AT_ONCE = 100       -- entries of `later` moved by one call, so that its time is bounded
-local FRESH_LOOK = 4          -- pages looked at for one recrawl slot
+local FRESH_LOOK = 64         -- pages looked at for one recrawl slot: the first are often those that were just visited
 local SLOTS_LATE = 10         -- recrawl slots that may be made up for: a site that was away does not come back in a burst
 
 local stem = string.sub(KEYS[1], 1, -5)

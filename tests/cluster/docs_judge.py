@@ -29,6 +29,20 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True)
+class Passes:
+    """When the two passes were, on the wall clock of nginx and the nodes."""
+
+    began_ms: int
+    ended_ms: int
+    """Nothing was pending."""
+    again_ms: int
+    """The nodes were started for the second pass."""
+    last_ms: int
+    """Every URL had been asked for again."""
+    loss: Loss
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """Whether one claim holds, and what was seen."""
 
@@ -145,21 +159,73 @@ def reading(files: dict[str, docs_pages.Read], lines: dict[str, dict[str, Any]])
     """All pages are compared with their lines, a sample spread over them is shown."""
     sample = sorted(files)[len(files) // SAMPLE // 2 :: max(1, len(files) // SAMPLE)][:SAMPLE]
     wrong = [url for url, file in files.items() if url not in lines or not _equal(lines[url], file)]
-    print(f"\n{'links':>6}{'file':>6}  what the JSON Lines say, beside what html.parser reads from the file")
+    print(f"\n{'links':>6}{'file':>6}  what the JSON Lines say, beside what lxml reads from the file")
     for url in (one for one in [*sample, *wrong[:SHOWN]] if one in lines):
         line, file = lines[url], files[url]
         title = repr(line["title"]) + ("" if line["title"] == file.title else f", file {file.title!r}")
+        title += "" if file.charset in {None, line["charset"]} else f", {line['charset']}, file {file.charset}"
         verdict = "NOT EQUAL" if url in wrong else "equal"
         print(f"{len(line['links']):>6}{len(file.links):>6}  {verdict}  {url}\n{'':>14}{title}")
         links = {docs_pages.same(link) for link in line["links"]}
         for mark, some in (("+", links - file.links), ("-", file.links - links)):
             print("".join(f"{'':>14}{mark} {link}\n" for link in sorted(some)[:3]), end="")
+    links = sum(len(file.links) for file in files.values())
+    silent = sum(file.charset is None for file in files.values())
     return Verdict(
         bool(files) and not wrong,
-        f"title and links of {len(files):,} pages in the JSON Lines; {len(wrong)} differ or have no line",
+        f"title, charset and {links:,} links of {len(files):,} pages as lxml reads the files "
+        f"({silent} declare no charset); {len(wrong)} differ or have no line",
     )
 
 
 def _equal(line: dict[str, Any], file: docs_pages.Read) -> bool:
     links = {docs_pages.same(link) for link in line["links"]}
-    return line["title"] == file.title and links == file.links and len(links) == len(line["links"])
+    charset = file.charset in {None, line["charset"]}
+    return charset and line["title"] == file.title and links == file.links and len(links) == len(line["links"])
+
+
+def payloads(digests: dict[str, str], lines: dict[str, dict[str, Any]]) -> Verdict:
+    """The payload digests of the JSON Lines, beside those of sha1sum; both by URL."""
+    wrong = {url for url, digest in digests.items() if lines.get(url, {}).get("payload") != digest}
+    _listed("whose payload digest is not that of the file", wrong)
+    return Verdict(
+        bool(digests) and not wrong,
+        f"payload digests of {len(digests):,} answers as sha1sum has the files ({len(set(digests.values())):,} "
+        f"distinct); {len(wrong)} differ or have no line",
+    )
+
+
+def scope(asked: Iterable[docs_web.Request]) -> Verdict:
+    """Pages name hundreds of other sites: none of their hosts may be asked for."""
+    hosts = [one.host for one in asked if one.agent.startswith(AGENT)]
+    strange = set(hosts) - set(docs_web.HOSTS)
+    _listed("hosts out of scope that were asked", strange)
+    return Verdict(bool(hosts) and not strange, f"{len(set(hosts))} hosts were asked, {len(strange)} out of scope")
+
+
+def second_pass(first: docs_web.Answers, again: docs_web.Answers, lines: Iterable[dict[str, Any]]) -> list[Verdict]:
+    """What had an answer of 200 costs a 304 each, anything else what it cost before."""
+    before = {one.url: one.status for one in first if not one.is_robots}
+    after = Counter((one.url, one.status) for one in again if not one.is_robots)
+    same = {200: 304}
+    wanted = Counter({(url, same.get(status, status)): 1 for url, status in before.items()})
+    _listed("asked for less than once, or answered otherwise, in the second pass", {url for url, _ in wanted - after})
+    _listed("asked for more than once, or answered otherwise, in the second pass", {url for url, _ in after - wanted})
+    told = Counter((line["url"], line["status"]) for line in lines)
+    count = Counter(status for _, status in after.elements())
+    shown = ", ".join(f"{number:,} of {status}" for status, number in sorted(count.items()))
+    robots = sum(one.is_robots for one in again)
+    cost = sum(one.body_bytes for one in again)
+    return [
+        Verdict(
+            bool(count[304]) and after == wanted,
+            f"second pass: every URL once, all that was 200 is a 304 ({shown}; robots.txt {robots}); "
+            f"{sum((wanted - after).values()) + sum((after - wanted).values())} otherwise",
+        ),
+        Verdict(
+            not any(one.status == 200 and not one.is_robots for one in again),
+            f"bodies cost {sum(one.body_bytes for one in first) / 1e6:,.1f} MB in the first pass, "
+            f"{cost / 1e6:,.1f} MB in the second (of redirects and errors)",
+        ),
+        Verdict(told == after, f"the JSON Lines have the same {told.total():,} answers of the second pass"),
+    ]

@@ -53,9 +53,8 @@ def _links(tree: Any, url: str) -> set[str]:
         for one in tree.iter(*TAGS)
         if "nofollow" not in (one.get("rel") or "").lower().split()
     ]
-    for one in tree.iter("meta"):
-        if (one.get("http-equiv") or "").lower() == "refresh":
-            named.append((one.get("content") or "").partition("=")[2].strip())
+    refreshes = (one for one in tree.iter("meta") if (one.get("http-equiv") or "").lower() == "refresh")
+    named += [(one.get("content") or "").partition("=")[2].strip() for one in refreshes]
     targets = (urllib.parse.urldefrag(urllib.parse.urljoin(place, one))[0] for one in named if one and one[0] != "#")
     return {same(target) for target in targets if re.match("https?://[^/?]", target)}
 

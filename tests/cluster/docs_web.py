@@ -98,6 +98,10 @@ class Request(msgspec.Struct, frozen=True):
         return self.status == 200 and self.type.startswith(HTML)
 
     @property
+    def is_robots(self) -> bool:
+        return self.uri == "/robots.txt"
+
+    @property
     def site(self) -> str:
         return HOSTS[self.host].name
 
@@ -116,8 +120,8 @@ class Answers(list[Request]):
 
     @cached_property
     def others(self) -> set[str]:
-        """Answers of 200 that are no HTML."""
-        return {one.url for one in self if one.status == 200 and not one.type.startswith(HTML)}
+        """Answers of 200 that are no HTML, robots.txt aside."""
+        return {one.url for one in self if one.status == 200 and not one.type.startswith(HTML) and not one.is_robots}
 
     def between(self, first_ms: float, last_ms: float) -> "Answers":
         """Those that began then."""

@@ -14,7 +14,8 @@ from pathlib import Path
 from tests import corpus as data
 from tests.conformance import judging
 
-HEADS = ("area", "corpus", "rows", "passed", "gate", "peers")
+HEADS = ("area", "corpus", "held", "judged", "passed", "gate", "peers")
+NUMBERS = range(2, 6)
 FAILURES_SHOWN = 20
 LIBRARIES = ("ada-url", "aiohttp", "selectolax", "tldextract", "warcio", "zstandard", "brotli")
 """Whose answers some of the verdicts rest on; those that the product uses are told with their version."""
@@ -49,21 +50,34 @@ def markdown(judged: Sequence[judging.Judged], broken: Sequence[judging.Area]) -
     lines = [
         "# Conformance",
         "",
-        "Rows of other people's test suites, judged by the product's own functions. This page is written by",
-        "`make conformance` (`python -m tests.conformance --markdown docs/conformance.md`), and the test suite judges the",
-        "same rows; nothing here is typed by hand. The data is no part of this repository: `CRAWLRING_CONFORMANCE` names its",
-        "folder, whose SOURCES.md says where each file comes from and under which licence.",
+        "What other projects test themselves with, put to this crawler: each row is judged by the function that a crawl",
+        "calls, answers over real connections. Where a suite asks for something that we do on purpose in another way, its rows",
+        "are left out or fail, and below it says which and why.",
+        "",
+        "This page is written by `make conformance` (`python -m tests.conformance --markdown docs/conformance.md`); the table",
+        "is counted, not typed. The command fails when a gate is missed, and `pytest tests/conformance` judges the same rows (of",
+        "the simulated populations those of one budget). The data is no part of this repository: `CRAWLRING_CONFORMANCE` names",
+        "its folder, whose SOURCES.md says where each file comes from and under which licence.",
         "",
         f"Made with Python {platform.python_version()}, {_versions()}.",
         "",
-        "*gate*: how many rows must pass, else the command fails. *peers*: what others reach on the same rows, as measured by",
-        "those who collected the data, with the versions they name.",
+        "- *held*: rows of this kind in the source; *judged*: those that are not left out.",
+        "- *passed*: rows answered as the suite wants; *gate*: how many must pass.",
+        "- *peers*: what others reach, of the rows held unless it says of how many, as measured in November 2026 by those who",
+        "  collected the data (stdlib and urllib are Python's own). Not measured again here. Empty: no figure is known.",
         "",
         f"| {' | '.join(HEADS)} |",
-        "| --- | --- | ---: | ---: | ---: | --- |",
+        f"| {' | '.join('---:' if at in NUMBERS else '---' for at in range(len(HEADS)))} |",
         *(f"| {' | '.join(map(_cell, _row(one)))} |" for one in judged),
         "",
-        f"{sum(one.rows for one in judged):,} rows, {sum(one.passed for one in judged):,} passed.",
+        (
+            f"{sum(one.held for one in judged):,} rows held, {sum(one.rows for one in judged):,} judged, "
+            f"{sum(one.passed for one in judged):,} passed."
+        ),
+        "",
+        "Two sets are tests of their own and not in this table, as each of their rows is a small crawl with an origin whose",
+        "log is the judge: the 33 statements of RFC 9309 (`tests/node/test_rfc9309.py`), and 69 cases from the field",
+        "(`tests/field`).",
     ]
     failed = [one for one in judged if one.failed or one.fault]
     if failed or broken:
@@ -75,14 +89,26 @@ def markdown(judged: Sequence[judging.Judged], broken: Sequence[judging.Area]) -
     left_out = [one for one in judged if one.corpus.left_out]
     if left_out:
         lines += ["", "## What is left out, and why", ""]
-        lines += [f"- {one.corpus.name}: {_cell(one.corpus.left_out)}" for one in left_out]
+        lines += [f"- {one.corpus.name}{_missing(one)}: {_cell(one.corpus.left_out)}." for one in left_out]
+    noted = [one for one in judged if one.corpus.note]
+    if noted:
+        lines += ["", "## How some are judged, and why some fail", ""]
+        lines += [f"- {one.corpus.name}: {_cell(one.corpus.note)}." for one in noted]
     return "\n".join([*lines, ""])
 
 
 def _row(one: judging.Judged) -> tuple[str, ...]:
     if one.fault or one.absent:
-        return one.area, one.corpus.name, str(one.rows), "FAULT" if one.fault else "no data", "", one.corpus.peers
-    return one.area, one.corpus.name, str(one.rows), str(one.passed), str(one.gate), one.corpus.peers
+        what = "FAULT" if one.fault else "no data"
+        return one.area, one.corpus.name, str(one.held), str(one.rows), what, "", one.corpus.peers
+    figures = map(str, (one.held, one.rows, one.passed, one.gate))
+    return one.area, one.corpus.name, *figures, one.corpus.peers
+
+
+def _missing(one: judging.Judged) -> str:
+    """How many rows of a source are not judged, where it is known."""
+    count = one.held - one.rows
+    return f" ({count} row{'s' * (count > 1)})" if count else ""
 
 
 def _table(judged: Sequence[judging.Judged]) -> Iterator[str]:
@@ -111,7 +137,7 @@ def _told(judged: Sequence[judging.Judged], broken: Sequence[judging.Area]) -> I
             yield f"  ... and {len(one.failed) - FAILURES_SHOWN} more"
     for one in judged:
         if one.corpus.left_out:
-            yield f"{one.corpus.name} leaves out: {one.corpus.left_out}"
+            yield f"{one.corpus.name} leaves out{_missing(one)}: {one.corpus.left_out}"
 
 
 def _versions() -> str:

@@ -37,11 +37,6 @@ def _same(name: str, found: object, wanted: object) -> Row:
     return Row(name, found == wanted, "" if found == wanted else f"{wanted} expected, {found} came")
 
 
-def _markup_of(name: str) -> tuple[list[dict[str, Any]], str]:
-    data = corpus.load(name)
-    return data["cases"], data["source"]
-
-
 # Options that ask the extractor for all links of a page, or for one subset of them that is no matter of markup.
 _OPTIONS = frozenset({"unique", "allow", "deny", "allow_domains", "deny_domains", "deny_extensions", "restrict_text"})
 
@@ -155,6 +150,11 @@ def _codec(label: str | None) -> str | None:
     return None if label is None else charsets.codec_of(label, in_page=True)
 
 
+def _encodings(*kinds: str) -> int:
+    """How many rows w3lib has of these kinds."""
+    return sum(len(corpus.load("html/w3lib/w3lib_encoding_cases.json")[kind]) for kind in kinds)
+
+
 def texts() -> Iterator[Row]:
     for number, row in enumerate(corpus.load("html/w3lib/w3lib_encoding_cases.json")["html_to_unicode"]):
         content_type, body = row["args"][0], corpus.octets(row["args"][1])
@@ -213,6 +213,7 @@ CORPORA = (
         "scrapy link extractor",
         "html/scrapy/linkextractor_cases.json",
         scrapy,
+        held=lambda: len(corpus.load("html/scrapy/linkextractor_cases.json")["cases"]),
         peers="scrapy: its own rows",
         left_out="rows whose options ask for other tags or attributes, or for a sorted query (canonicalize)",
     ),
@@ -220,6 +221,7 @@ CORPORA = (
         "Heritrix HTML extractor",
         "html/heritrix_html_cases.json",
         heritrix,
+        held=lambda: len(corpus.load("html/heritrix_html_cases.json")["cases"]),
         peers="Heritrix: its own rows",
         left_out="pictures, srcset and data- attributes, conditional comments, forms: no pages; a row that disobeys nofollow",
     ),
@@ -229,6 +231,7 @@ CORPORA = (
         "w3lib base elements",
         "html/w3lib/w3lib_html_cases.json",
         bases,
+        held=lambda: len(corpus.load("html/w3lib/w3lib_html_cases.json")["get_base_url"]),
         left_out="noscript, which is meant for who runs no scripts; a script or comment without an end, which hides the link "
         "that would tell",
     ),
@@ -236,12 +239,14 @@ CORPORA = (
         "w3lib meta refresh",
         "html/w3lib/w3lib_html_cases.json",
         refreshes,
+        held=lambda: len(corpus.load("html/w3lib/w3lib_html_cases.json")["get_meta_refresh"]),
         left_out="noscript as above; a tag that never ends, which is no tag by the HTML standard",
     ),
     Corpus(
         "w3lib bytes to text",
         "html/w3lib/w3lib_encoding_cases.json",
         texts,
+        held=lambda: _encodings("html_to_unicode"),
         left_out="UTF-32 and unmarked big-endian UTF-16, which browsers do not read; `< meta`, which is no tag; a default of "
         "the caller's",
     ),
@@ -249,12 +254,14 @@ CORPORA = (
         "w3lib Content-Type",
         "html/w3lib/w3lib_encoding_cases.json",
         content_types,
+        held=lambda: _encodings("http_content_type_encoding"),
         left_out="spaces round the equals sign, single or half quotes: w3lib reads no charset there, we do",
     ),
     Corpus(
         "w3lib declarations",
         "html/w3lib/w3lib_encoding_cases.json",
         declarations,
+        held=lambda: _encodings("html_body_declared_encoding", "read_bom", "resolve_encoding"),
         left_out="`< meta`, httpequiv and Fake-Content-Type, which declare nothing by the standard; text in front of a meta "
         "element, which hides it from w3lib alone; UTF-32 marks",
     ),

@@ -30,6 +30,8 @@ class Judged:
     area: str
     corpus: corpora.Corpus
     rows: int = 0
+    held: int = 0
+    """Rows of the source, those left out among them."""
     failed: tuple[corpora.Row, ...] = ()
     absent: str = ""
     """Why no row was judged: the data is not at hand."""
@@ -64,14 +66,26 @@ def areas(folder: Path = Path(__file__).parent, package: str = __package__ or ""
         yield Area(module.name, found, fault)
 
 
-def judge(area: str, corpus: corpora.Corpus) -> Judged:
-    """All rows of one corpus. What raises is a fault of the corpus: a row that fails says so by its verdict."""
+def judge(area: str, corpus: corpora.Corpus, *, quick: bool = False) -> Judged:
+    """All rows of one corpus, or its few. What raises is a fault of the corpus: a row that fails says so itself."""
     try:
-        rows = tuple(corpus.rows())
+        rows = tuple(corpus.quick() if quick and corpus.quick else corpus.rows())
     except pytest.skip.Exception as skipped:
         return Judged(area, corpus, absent=str(skipped))
     except Exception as error:  # noqa: BLE001 - the other corpora are judged all the same
         return Judged(area, corpus, fault=f"{type(error).__name__}: {error}")
     twice = [name for name, times in Counter(row.name for row in rows).items() if times > 1]
-    fault = "no rows" if not rows else f"rows of one name: {', '.join(twice[:5])}" if twice else ""
-    return Judged(area, corpus, len(rows), tuple(row for row in rows if not row.passed), fault=fault)
+    held = len(rows) if corpus.held is None else corpus.held()
+    failed = tuple(row for row in rows if not row.passed)
+    return Judged(area, corpus, len(rows), held, failed, fault=_fault(corpus, len(rows), held, twice))
+
+
+def _fault(corpus: corpora.Corpus, rows: int, held: int, twice: list[str]) -> str:
+    """What makes a corpus' figures worthless, or empty."""
+    if not rows:
+        return "no rows"
+    if twice:
+        return f"rows of one name: {', '.join(twice[:5])}"
+    if rows > held:
+        return f"{rows} rows of {held}"
+    return f"{held - rows} rows are left out without a word" if rows < held and not corpus.left_out else ""

@@ -3,9 +3,9 @@
 import functools
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Container, Iterator
 
-from coordinator import recrawl_model, simulate
+from coordinator import recrawl_model, recrawl_table, simulate
 from node import rates
 from shared import config, records
 from tests import corpus
@@ -53,7 +53,8 @@ def likelihood() -> Iterator[corpora.Row]:
     source = random.Random(5)
     for number in range(50):
         rate = math.exp(source.uniform(math.log(0.01), math.log(5)))
-        known, history = [(0.5, True), (0.5, False)], ()
+        known: list[tuple[float, bool]] = [(0.5, True), (0.5, False)]
+        history: rates.History = ()
         for _ in range(30):
             days = source.uniform(0.1, 4) / rate
             changed = source.random() < -math.expm1(-rate * days)
@@ -68,11 +69,13 @@ def likelihood() -> Iterator[corpora.Row]:
         yield row(f"irregular {number}", rates.rate(history) / low, 1.0, near=0.05)
 
 
-def populations() -> Iterator[corpora.Row]:
+def populations(budgets: Container[float] = PAGES) -> Iterator[corpora.Row]:
     """Uniform, Nutch and StormCrawler reach what the file says of the oracle; ours keeps its targets."""
     for known in corpus.load(FILE)["simulation"]:
         shape, worth = known["change_rates"].partition("(")[0], known["importance"].split()[0].partition("(")[0]
         budget = known["visits_per_page_per_day"]
+        if budget not in budgets:
+            continue
         found = line(shape, worth, budget)
         name, oracle = f"{shape} {worth} {budget}", known["simulated"]["index-oracle"]["freshness"]
         yield corpora.Row(f"{name} ours", not found.missed, ", ".join(found.missed))
@@ -84,7 +87,7 @@ def populations() -> Iterator[corpora.Row]:
 
 
 @functools.cache
-def line(shape: str, worth: str, budget: float) -> simulate.Line:
+def line(shape: str, worth: str, budget: float) -> recrawl_table.Line:
     settings = config.Recrawl(enabled=True, interval_max_s=CEILING_S, visits_per_page_day=budget)
     site = recrawl_model.site(shape, worth, PAGES[budget], settings=settings, delay_s=1.0, seed=1)
     return simulate.line_of(shape, worth, [site], settings=settings, days=DAYS, seed=1)
@@ -95,19 +98,44 @@ def row(name: str, found: float, expected: float, *, near: float) -> corpora.Row
     return corpora.Row(name, passed, "" if passed else f"expected {expected:.3f}, found {found:.3f}")
 
 
-def corpus_of(name: str, rows_of: Callable[[], Iterable[corpora.Row]], **more: str) -> corpora.Corpus:
-    return corpora.Corpus(name=name, source=FILE, rows=rows_of, **more)
+def some_populations() -> Iterator[corpora.Row]:
+    """Those of one budget."""
+    return populations(budgets=(0.2,))
+
+
+def simulated() -> int:
+    return sum(len(known["simulated"]) for known in corpus.load(FILE)["simulation"])
 
 
 CORPORA = (
-    corpus_of("recrawl: five pages", five_pages),
-    corpus_of("recrawl: estimators", estimators, left_out="the naive estimator's column: it is not used"),
-    corpus_of("recrawl: maximum likelihood", likelihood, peers="LambdaCrawl solves the same equation"),
-    corpus_of(
+    corpora.Corpus("recrawl: five pages", FILE, five_pages),
+    corpora.Corpus(
+        "recrawl: estimators",
+        FILE,
+        estimators,
+        held=lambda: 2 * len(corpus.load(FILE)["estimator_ratio_to_truth"]),
+        left_out="the naive estimator's column: it is not used",
+    ),
+    corpora.Corpus(
+        "recrawl: maximum likelihood",
+        FILE,
+        likelihood,
+        peers="LambdaCrawl solves the same equation",
+        note="The file has the equation; the 50 histories are drawn here",
+    ),
+    corpora.Corpus(
         "recrawl: populations",
+        FILE,
         populations,
+        quick=some_populations,
+        held=simulated,
         peers="of the oracle at gamma, equal, 1 visit a page and day: Nutch 77.6 %, StormCrawler 89.2 %",
-        left_out="nutch-sync: not built; other crawlers' rules with Pareto importance: their share hangs on which pages"
-        " were drawn as the few that matter",
+        left_out="nutch-sync: not built; the oracle, which the others are held against; index-learn with and without a "
+        "floor, in whose place ours stands; other crawlers' rules with Pareto importance: their share hangs on which "
+        "pages were drawn as the few that matter",
+        note="Ours: at least 95 % of the oracle where there are 0.2 visits or more, never more than 1 point below uniform, "
+        "99 % of the budget used, no wait beyond the ceiling; others within 5 points of the published figure, Nutch and "
+        "StormCrawler within 10. Sites of 800, 200 and 60 pages at 0.05, 0.2 and 1 visits a page and day, one seed: the "
+        "published figures are of 5,000 pages. docs/recrawl.md has larger sites and other seeds",
     ),
 )

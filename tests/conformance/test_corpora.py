@@ -22,7 +22,7 @@ def test_an_area_loads(area: judging.Area) -> None:
     [pytest.param(area.name, corpus, id=f"{area.name}-{corpus.name}") for area in AREAS for corpus in area.sets],
 )
 def test_a_corpus_keeps_its_gate(area: str, corpus: corpora.Corpus) -> None:
-    judged = judging.judge(area, corpus)
+    judged = judging.judge(area, corpus, quick=True)
     if judged.absent:
         pytest.skip(judged.absent)
     failures = "\n".join(f"{row.name}: {row.detail}" for row in judged.failed)
@@ -31,6 +31,7 @@ def test_a_corpus_keeps_its_gate(area: str, corpus: corpora.Corpus) -> None:
     assert judged.gate > 0, "a gate that is always kept"
     if judged.failed:
         assert corpus.gate is not None
+        assert corpus.note, "why rows fail"
 
 
 def test_names_are_unique() -> None:
@@ -38,11 +39,26 @@ def test_names_are_unique() -> None:
     assert len(names) == len(set(names))
 
 
-def of(*verdicts: bool, gate: int | None = None, names: str = "abcdef") -> corpora.Corpus:
+def of(
+    *verdicts: bool,
+    gate: int | None = None,
+    names: str = "abcdef",
+    held: int | None = None,
+    left_out: str = "d: a reason",
+) -> corpora.Corpus:
     rows = [
         corpora.Row(name, passed, "" if passed else "saw | this") for name, passed in zip(names, verdicts, strict=False)
     ]
-    return corpora.Corpus("made", "nowhere", lambda: rows, gate=gate, peers="x 1", left_out="d: a reason")
+    return corpora.Corpus(
+        "made",
+        "nowhere",
+        lambda: rows,
+        held=held and (lambda: held),
+        gate=gate,
+        peers="x 1",
+        left_out=left_out,
+        note="by hand",
+    )
 
 
 def raising(error: BaseException) -> corpora.Corpus:
@@ -61,6 +77,9 @@ def raising(error: BaseException) -> corpora.Corpus:
         (of(True, False, gate=2), False),
         (of(), False),
         (of(True, True, names="aa"), False),
+        (of(True, True, held=3), True),
+        (of(True, True, held=3, left_out=""), False),
+        (of(True, True, held=1), False),
         (raising(ValueError("broken")), False),
         (raising(pytest.skip.Exception("no data")), False),
     ],
@@ -106,8 +125,14 @@ def test_the_command_fails_where_a_gate_is_missed_or_a_module_is_broken(
 
 def test_the_page_tells_what_fails_and_what_is_left_out() -> None:
     broken = judging.Area("other", fault="ImportError: x")
-    text = command.markdown([judging.judge("area", of(True, False, gate=1))], [broken])
-    assert "| area | made | 2 | 1 | 1 | x 1 |" in text
-    for part in ("`b` (saw \\| this)", "d: a reason", "cannot be loaded: ImportError: x", "aiohttp "):
+    text = command.markdown([judging.judge("area", of(True, False, gate=1, held=3))], [broken])
+    assert "| area | made | 3 | 2 | 1 | 1 | x 1 |" in text
+    for part in (
+        "`b` (saw \\| this)",
+        "- made (1 row): d: a reason.",
+        "- made: by hand.",
+        "cannot be loaded: ImportError: x",
+        "aiohttp ",
+    ):
         assert part in text
     assert textwrap.dedent(text) == text

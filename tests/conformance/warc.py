@@ -90,6 +90,7 @@ CORPORA = (
         source="warc/warcio",
         rows=samples,
         peers="warcio 1.8.1 itself",
-        left_out="none",
+        note="Our reader stands on warcio's own; what is judged is that nothing is lost or added on the way, and that a "
+        "damaged file is told as damaged. 3 files are told in more words than warcio has: a length that is not the record's",
     ),
 )

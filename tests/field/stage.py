@@ -10,6 +10,7 @@ import functools
 import ipaddress
 import itertools
 import ssl
+import zlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -240,6 +241,34 @@ class Scene:
             return Seen(line.outcome, crawl.pages().get(self.url(path)), look, line, commit)
 
 
+class Memory:
+    """How much memory this process came to hold, at its highest, since this was made (Linux: proc(5), clear_refs)."""
+
+    def __init__(self) -> None:
+        Path("/proc/self/clear_refs").write_text("5")
+        self._begun_kib = self._peak_kib()
+
+    def grown_kib(self) -> int:
+        return self._peak_kib() - self._begun_kib
+
+    @staticmethod
+    def _peak_kib() -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+
+
+def archived(folder: Path) -> bytes:
+    """All that the archive holds, uncompressed, finished files or not."""
+    found = b""
+    for path in sorted(folder.glob("*.warc.gz*")):
+        data = path.read_bytes()
+        while data:
+            member = zlib.decompressobj(31)
+            found += member.decompress(data)
+            data = member.unused_data
+    return found
+
+
 def _is_literal(host: str) -> bool:
     try:
         ipaddress.ip_address(host)
@@ -271,4 +300,17 @@ def sending(*parts: bytes, pause_s: float = 0.0, forever: bool = False, close: b
     return script
 
 
-__all__ = ["OK", "Names", "Scene", "case", "linking", "moved", "outcomes", "records_of", "reply", "sending"]
+__all__ = [
+    "OK",
+    "Memory",
+    "Names",
+    "Scene",
+    "archived",
+    "case",
+    "linking",
+    "moved",
+    "outcomes",
+    "records_of",
+    "reply",
+    "sending",
+]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from shared import records
-from tests.field.stage import Scene, case, records_of, reply
+from tests.field.stage import Scene, archived, case, records_of, reply
 from tests.node.crawler import Crawler
 
 BODY = b"<title>t</title>the same text as ever"
@@ -56,10 +56,13 @@ async def test_a_304_without_validators_leaves_those_that_are_known(scene: Scene
 async def test_a_weak_etag_goes_back_as_it_came_and_equal_bodies_are_no_change(scene: Scene) -> None:
     etag = 'W/"bafda97d4d349433cc0bd57a34de4e5d"'
     scene.put("/p", reply(BODY, etag=etag))
-    async with scene.crawl() as crawl:
+    async with scene.crawl(archive={"warc": True}) as crawl:
         known = await scene.visits(crawl, "/p", 3)
     assert [one.header("if-none-match") for one in scene.stage.asked("/p")] == [None, etag, etag]
     assert counts(known) == [(0, 0), (1, 0), (2, 0)]
+    held = archived(scene.out)
+    assert held.count(BODY) == 1, "kept once"
+    assert held.count(b"revisit/identical-payload-digest\r\n") == 2
 
 
 @case("etag-flapping")

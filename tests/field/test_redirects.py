@@ -1,7 +1,7 @@
 """Field cases of redirects: each hop is a URL of its own, judged before it is asked for, and every chain ends."""
 
 from shared import urls
-from tests.field.stage import OK, Scene, case, moved, outcomes, reply
+from tests.field.stage import OK, Scene, archived, case, moved, outcomes, reply
 from tests.node.crawler import robots_txt
 from tests.node.test_ssrf import listening
 
@@ -12,13 +12,16 @@ async def test_a_redirect_without_a_host_is_a_bad_redirect(scene: Scene) -> None
     scene.put("/b", moved("https://:443/"))
     scene.put("/c", moved(f"http:///{scene.site}/d"))  # the URL standard passes over the third slash
     scene.put("/d", OK)
-    async with scene.crawl() as crawl:
+    async with scene.crawl(archive={"warc": True}) as crawl:
         await scene.seed(crawl, "/a", "/b", "/c")
         await crawl.run()
         assert scene.stage.paths == ["/a", "/b", "/c", "/d"]
         assert await scene.aside(crawl) == {"bad_redirect": 2}
         pages = crawl.pages()
     assert [pages[scene.url(path)].status for path in ("/a", "/b", "/c", "/d")] == [301, 301, 301, 200]
+    held = archived(scene.out)
+    for location in (b"http://", b"https://:443/"):
+        assert b"\r\nlocation: %s\r\n\r\n" % location in held, "the 301 is archived"
 
 
 @case("redirect-no-location")
@@ -30,10 +33,15 @@ async def test_a_redirect_without_a_location_leads_nowhere_and_is_no_robots_txt(
     scene.put(f"{www}/q", OK)
     async with scene.crawl() as crawl:
         await scene.seed(crawl, "/p", f"{www}/q")
-        await crawl.run(lambda: len(scene.stage.log) >= 3 and len(crawl.commits) >= 3)
+        await crawl.run(lambda: len(scene.stage.log) >= 4)
         look = await crawl.look(scene.site)
-    assert look["set_aside"].get("bad_redirect") == 1
-    assert look["robots"][www]["verdict"] in {"allow", "disallow"}, "an empty body was parsed"
+    assert look["set_aside"] == {"bad_redirect": 1}
+    robots = look["robots"][www]
+    assert robots["verdict"] == "disallow", "unreachable by a rule, and no body parsed"
+    asked = [one.url for one in scene.stage.log]
+    assert asked.count(scene.url("/p")) == 1
+    assert asked.count(f"{www}/robots.txt") == 2, "asked again, and nothing of its host before there is an answer"
+    assert f"{www}/q" not in asked
 
 
 @case("redirect-location-utf8-bytes")
@@ -140,15 +148,19 @@ async def test_each_hop_is_judged_before_it_is_asked_for(scene: Scene) -> None:
     scene.put("/b", moved(f"{target}/1", "302 Found"))
     scene.put("/c", moved(f"{target}/2", "302 Found"))
     scene.put("/d", moved(f"{target}/no", "302 Found"))
-    for path in ("/1", "/2", "/no"):
+    scene.put("/e", moved(f"{target}/out/1", "302 Found"))
+    scene.put("/f", moved(f"http://outside-{scene.site}/", "302 Found"))
+    for path in ("/1", "/2", "/no", "/out/1"):
         scene.put(f"{target}{path}", OK)
     scene.put("/private/b", OK)
-    async with scene.crawl() as crawl:
-        await scene.seed(crawl, "/a", "/b", "/c", "/d")
+    async with scene.crawl(scope={"deny": (f"{target}/out/", f"outside-{scene.site}")}) as crawl:
+        await scene.seed(crawl, "/a", "/b", "/c", "/d", "/e", "/f")
         await crawl.run()
         assert await scene.aside(crawl) == {"robots": 1}
+        assert await crawl.store.site_count() == 2, "what is out of scope is not even kept"
         assert await scene.aside(crawl, f"target-{scene.site}") == {"robots": 1}
-    assert scene.stage.paths == ["/a", "/b", "/c", "/d"]
+    assert scene.stage.paths == ["/a", "/b", "/c", "/d", "/e", "/f"]
+    assert not [one for one in scene.stage.log if "outside" in one.url]
     hops = [one for one in scene.stage.log if one.url.startswith(target)]
     assert [one.line for one in hops] == ["/robots.txt", "/1", "/2"]
     assert hops[2].start_s - hops[1].end_s >= 0.3

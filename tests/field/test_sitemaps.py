@@ -1,9 +1,7 @@
 """Field cases of sitemaps: they end, they cost no memory, and they speak for their own site alone."""
 
-import resource
-
 from shared import keys
-from tests.field.stage import OK, Scene, case, moved, outcomes, reply
+from tests.field.stage import OK, Memory, Scene, case, moved, outcomes, reply
 from tests.node.crawler import Crawler, robots_txt
 
 NAMESPACE = "http://www.sitemaps.org/schemas/sitemap/0.9"
@@ -54,11 +52,11 @@ async def test_entities_are_not_expanded_and_the_other_sitemaps_go_on(scene: Sce
     scene.put("/bomb.xml", bomb)
     scene.put("/good.xml", urlset(scene.url("/found")))
     scene.put("/found", OK)
-    before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    memory = Memory()
     async with scene.crawl() as crawl:
         await scene.seed(crawl, "/start")
         await crawl.run()
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < 40 * 1024
+    assert memory.grown_kib() < 20 * 1024
     assert {"/bomb.xml", "/found", "/good.xml", "/start"} <= set(scene.stage.paths)
     assert not [path for path in scene.stage.paths if "lol" in path], "an entity was expanded"
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from node import dns, fetch, guard, ownership, schedule, steering, traps, turn, visit
+from node import addresses, dns, fetch, guard, ownership, schedule, steering, traps, turn, visit
 from node.sinks import chosen, jsonl
 from shared import agreement, audit, clock, config, errors, frontier, logs, metrics, records, ring, sites, urls
 from tests.node import origins
@@ -320,6 +320,7 @@ async def crawling(
     elsewhere: dict[str, str] | None = None,
     trust: ssl.SSLContext | None = None,
     tls_faults: Literal["refuse", "record"] = "refuse",
+    crowd: addresses.Addresses | None = None,
     **tables: dict[str, Any],
 ) -> AsyncIterator[Crawler]:
     """A node with fresh memory on the store; what it did is judged at the end (P1, P3, P4)."""
@@ -332,6 +333,7 @@ async def crawling(
         connections=8,
         tls=trust,
         tls_faults=tls_faults,
+        crowd=crowd,
     )
     await made.start()
     crawler = Crawler(settings, store=store, fetcher=made, epoch=epoch, elsewhere=elsewhere or {})

@@ -187,6 +187,19 @@ async def test_whatever_it_raises_is_an_outcome(user: Any, name: str) -> None:
     assert task is not None and not task.cancelling()
 
 
+@pytest.mark.parametrize("name", ["keep", "keep_async"])
+async def test_without_a_thread_to_be_had_the_page_has_failed_and_the_next_may_succeed(user: Any, name: str) -> None:
+    sink = handler.HandlerSink(f"my_handlers:{name}", limit_s=5.0)
+    before = threading.stack_size(1 << 46)  # more than there is: no thread begins
+    try:
+        assert await sink.write(visited()) == "handler"
+    finally:
+        threading.stack_size(before)
+    for _ in range(handler.CALLS_MAX + 1):
+        assert await sink.write(visited()) is None
+    sink.close()
+
+
 async def test_a_task_of_the_handlers_that_ends_the_process_ends_nothing(user: Any) -> None:
     sink = handler.HandlerSink("my_handlers:exits_in_a_task", limit_s=2.0)
     assert await asyncio.gather(*(sink.write(visited()) for _ in range(5))) == [None] * 5

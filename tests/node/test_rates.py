@@ -103,3 +103,27 @@ def test_one_change_in_a_long_time_leaves_open_how_many_there_were() -> None:
     assert sum(share for share, rate in likely if rate < 0.3) > 0.2
     sure = rates.likely(history(*[(1.0, number % 2 == 0) for number in range(60)]))
     assert all(0.3 < rate < 1.6 for share, rate in sure if share > 0.05)
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 60), st.booleans()), max_size=60))
+def test_what_is_likely_is_bayes_rule_over_the_visits(steps: list[tuple[float, bool]]) -> None:
+    """Against the product of the chances, at every rate of the grid that has a share worth naming."""
+    known = history(*steps)
+    same_s, changed = known[1] if known else 0, list(zip(known[2::2], known[3::2], strict=True))
+
+    def chance(rate: float) -> float:
+        log = -((math.log(rate * 20) / 2) ** 2) / 2 - rate * same_s / DAY_S
+        return log + sum(n / 16 * math.log(-math.expm1(-rate * s * 16 / n / DAY_S)) for n, s in changed)
+
+    likely = rates.likely(known)
+    top, best = max(likely)
+    for share, rate in likely:
+        assert math.log(share / top) == pytest.approx(chance(rate) - chance(best), abs=1e-6)
+    assert all(rates.RATE_MIN <= rate < 8.2 for _, rate in likely)
+
+
+def test_a_page_that_nothing_is_known_of_changes_as_pages_do_as_a_rule() -> None:
+    """Half of them less often than once in 20 days, near enough; and no rate is ruled out."""
+    likely = rates.likely(())
+    assert sum(share for share, rate in likely if rate < 1 / 20) == pytest.approx(0.5, abs=0.1)
+    assert min(rate for _, rate in likely) < 0.002 and max(rate for _, rate in likely) > 4

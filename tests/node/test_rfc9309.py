@@ -15,7 +15,8 @@ import pytest
 from node import dns
 from shared import clock, config, errors
 from tests import corpus
-from tests.node import origins
+from tests.field import stage
+from tests.node import name_server, origins
 from tests.node.crawler import SITE, Answer, Crawler, Web, crawling, full, hang_up, linking, moved, reply, robots_txt
 
 OK = reply(b"<p>ok")
@@ -317,32 +318,56 @@ async def _cut_short(visitor: origins.Visitor) -> None:
     visitor.writer.close()
 
 
+async def _stalled(visitor: origins.Visitor) -> None:
+    await visitor.send(b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\nUser-agent: *\nAllow: /\n")
+    await visitor.reader.read()
+
+
+@pytest.fixture
+async def zones() -> AsyncIterator[name_server.NameServer]:
+    made = name_server.NameServer()
+    made.address = await made.start()  # type: ignore[attr-defined]
+    yield made
+    made.stop()
+
+
 @pytest.mark.parametrize(
     ("answer", "resolver"),
     [
         (reply(status="500 Broken"), None),
+        (reply(status="599 Broken"), None),
         (reply(status="503 Later"), None),
         (reply(status="429 Too Many"), None),
         (hang_up, None),
         (_cut_short, None),
+        (_stalled, None),
         (OK, "127.0.0.1:1"),
+        (OK, "broken zone"),
+        (OK, "no such name"),
         (OK, None),
     ],
-    ids=["500", "503", "429", "closed", "cut", "refused", "no TLS"],
+    ids=["500", "599", "503", "429", "closed", "cut", "time-out", "refused", "SERVFAIL", "NXDOMAIN", "no TLS"],
 )
 async def test_rep_23_unreachable_disallows_everything(
-    valkey: str, web: Web, tmp_path: Path, answer: Answer, resolver: str | None
+    valkey: str, web: Web, tmp_path: Path, zones: name_server.NameServer, answer: Answer, resolver: str | None
 ) -> None:
     web.put("/robots.txt", answer)
-    dead = None if resolver is None else dns.Resolver(connect_to=resolver)
+    zones.broken = {SITE} if resolver == "broken zone" else set()
+    dead = None
+    if resolver is not None and resolver.startswith("127."):
+        dead = dns.Resolver(connect_to=resolver)
+    elif resolver is not None:
+        dead = dns.Resolver(allow_private=True, nameservers=[zones.address])
     origin = f"http{'s' if answer is OK and dead is None else ''}://{SITE}"
-    async with crawling(valkey, web, tmp_path, resolver=dead, limits={"connect_s": 0.3}, **LONG) as crawl:
+    limits = {"connect_s": 0.3, "first_byte_s": 0.5, "total_s": 0.6}
+    async with crawling(valkey, web, tmp_path, resolver=dead, limits=limits, **LONG) as crawl:
         await crawl.seed(f"{origin}/a", f"{origin}/b")
         await crawl.run(lambda: bool(crawl.commits and crawl.commits[-1].later))
         look = await crawl.look()
     assert pages(web) == []
     assert (look["pages"], look["set_aside"]) == (0, {})
     assert {known["verdict"] for known in look["robots"].values()} == {"disallow"}
+    assert bool(zones.asked) == (resolver in {"broken zone", "no such name"})
 
 
 async def test_rep_24_the_last_good_copy_serves_for_thirty_days_and_then_nothing_is_allowed(
@@ -388,12 +413,18 @@ async def test_rep_26_cache_control_shortens_the_life_of_a_copy_and_lengthens_no
     assert paths == [again, "/10", "/20", again, "/30", "/40", again, "/50", again, "/60"]
 
 
-async def test_rep_27_a_rule_at_byte_511_000_is_obeyed_and_a_file_of_10_mb_costs_no_more(asked: Asked) -> None:
+async def test_rep_27_a_rule_at_byte_511_000_is_obeyed_and_a_file_of_10_mb_costs_no_more(
+    asked: Asked, web: Web
+) -> None:
     junk = b"# nothing\n" * 51_095
     body = b"User-agent: *\n" + junk + b"Disallow: /early\n" + junk * 20 + b"Disallow: /late\n"
     assert 510_900 < body.index(b"Disallow: /early") < 512_000 - 20
     assert len(body) > 10_000_000
+    memory = stage.Memory()
     assert await asked(body, "/early", "/late") == ["/late"]
+    assert memory.grown_kib() < 24 * 1024, "the origin holds what it sends, 10 MB"
+    assert web.log[0].end_s - web.log[0].start_s < 3
+    assert web.origin.resets >= 1, "the origin was not let send all of it"
 
 
 async def test_rep_28_a_hostile_file_ends_and_its_rules_hold(valkey: str, web: Web, tmp_path: Path) -> None:
@@ -402,6 +433,8 @@ async def test_rep_28_a_hostile_file_ends_and_its_rules_hold(valkey: str, web: W
     hosts = {
         f"http://{SITE}": b"User-agent: *\nDisallow: /no\n" + b"Disallow: /" + b"*b" * 5_000 + b"c\n" + b"x" * 400_000,
         WWW: b"User-agent: x\n" * 35_000 + b"User-agent: *\nDisallow: /no\n",
+        f"http://b.{SITE}": b"User-agent: *\nDisallow: /no\n" + b"x" * 10_000_000,
+        f"http://c.{SITE}": b"User-agent: *\nDisallow: /no\n" + b"User-agent: x\n" * 1_000_000 + b"Disallow: /\n",
         f"http://a.{SITE}": b"User-agent: *\nDisallow: /no\nDisallow: /" + b"a*" * 900 + b"zz\n" + b"<br>" * 100_000,
     }
     for host, body in hosts.items():

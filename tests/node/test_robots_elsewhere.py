@@ -5,12 +5,13 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+import redis.asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
 from node import dns, robots_moves
-from shared import clock, records
-from tests.node.crawler import SITE, Crawler, Web, crawling, full, moved, reply, robots_txt
+from shared import clock, keys, records
+from tests.node.crawler import SITE, Crawler, Web, crawling, full, linking, moved, reply, robots_txt, score_of
 
 OK = reply(b"<p>ok")
 HERE = f"http://{SITE}"
@@ -275,3 +276,70 @@ def test_the_last_good_copy_waits_with_the_record() -> None:
     assert (found.verdict, found.body, found.good_ms) == ("disallow", kept.body, kept.good_ms)
     late = robots_moves.taken_over(found, None, hops=1, now_ms=2 * DAY_MS + 3_600_000, **TTLS)
     assert (late.verdict, late.body, late.moved_ms) == ("rules", kept.body, 0)
+
+
+async def test_a_site_to_whose_file_many_others_point_is_asked_for_it_once(
+    valkey: str, web: Web, tmp_path: Path
+) -> None:
+    web.put(FILE, robots_txt("Disallow: /no"))
+    many = [f"http://many{number}.example" for number in range(6)]
+    for origin in many:
+        web.put(f"{origin}/robots.txt", moved(FILE))
+    async with crawling(valkey, web, tmp_path) as crawl:
+        await crawl.seed(*(f"{origin}/{path}" for origin in many for path in ("no", "yes")))
+        await crawl.run(lambda: len(pages(web)) == len(many), within_s=20.0)
+    assert web.urls.count(FILE) == 1
+    assert [url for url in web.urls if url.startswith(THERE)] == [FILE]
+    assert sorted(pages(web)) == sorted(f"{origin}/yes" for origin in many)
+
+
+async def test_a_flood_of_files_that_others_name_does_not_go_before_a_sites_own_pages(
+    valkey: str, web: Web, tmp_path: Path
+) -> None:
+    flood = [f"{THERE}/x{number}" for number in range(12)]
+    for number, target in enumerate(flood):
+        web.put(f"http://h{number}.{SITE}/robots.txt", moved(target))
+    own = [f"{THERE}/p{number}" for number in range(6)]
+    async with crawling(valkey, web, tmp_path) as crawl:
+        await crawl.seed(*(f"http://h{number}.{SITE}/" for number in range(len(flood))), *own)
+        await crawl.run(lambda: web.urls.count(own[-1]) == 1, within_s=20.0)
+    asked = [url for url in web.urls if url in {*own, *flood}]
+    assert [url for url in asked if url in own] == own
+    assert len(asked) - len(own) <= 2
+
+
+async def test_a_record_of_the_other_site_that_cannot_be_read_is_as_none(valkey: str, web: Web, tmp_path: Path) -> None:
+    web.put("/robots.txt", moved(FILE))
+    async with crawling(valkey, web, tmp_path, elsewhere={"other.example": "n2"}) as crawl:
+        client = redis.asyncio.from_url(valkey, protocol=2)
+        try:
+            await client.set(keys.RedisKeys(crawl.store.cluster).robots("other.example"), "no hash")
+        finally:
+            await client.aclose()
+        await crawl.seed("/a", f"http://www.{SITE}/b")
+        await crawl.run(lambda: bool(pages(web)) and bool(crawl.records[-1].later))
+        look = await crawl.look()
+    assert pages(web) == [f"http://www.{SITE}/b"]
+    assert look["robots"][HERE]["verdict"] == "disallow"
+    assert web.urls.count(full("/robots.txt")) == 1
+
+
+async def test_a_page_that_others_redirect_their_robots_txt_to_is_still_a_page_of_its_site(
+    valkey: str, web: Web, tmp_path: Path
+) -> None:
+    """As a domain does that was given up for another: all of it leads to the other's home page."""
+    home = f"{THERE}/"
+    web.put("/robots.txt", moved(home))
+    web.put("/", moved(home))
+    web.put(home, linking("/more"))
+    often = {"enabled": True, "interval_min_s": 0.6, "interval_start_s": 0.6, "visits_per_page_day": 1e6}
+    async with crawling(valkey, web, tmp_path, recrawl=often) as crawl:
+        await crawl.seed("/")
+        await crawl.run(lambda: f"{THERE}/more" in web.urls)
+        assert crawl.pages()[home].links == (f"{THERE}/more",)
+        offer = records.Offer(url=home, site="other.example", score=score_of("other.example"), again=True, meta="r.1")
+        await crawl.store.offer([offer], owner_of=crawl.owned.owner_of, pages_max=1_000)
+        visits = len([line for line in crawl.lines() if line.url == home and line.visit == "recrawl"])
+        await crawl.run(
+            lambda: len([line for line in crawl.lines() if line.url == home and line.visit == "recrawl"]) > visits + 1
+        )

@@ -225,3 +225,34 @@ async def test_a_paused_site_is_put_by_once_and_comes_back_with_the_resume(desk)
     await desk.pause(["f.org"])
     await work.steer()
     assert len(work.due) == 0  # it came back once
+
+
+async def test_a_visit_that_has_begun_starts_no_request_once_its_site_is_paused_or_nothing_is_heard(desk):
+    class Session:
+        """A member with authority."""
+
+        def authority(self) -> bool:
+            return True
+
+        def transferring(self) -> bool:
+            return True
+
+    nobody: Any = None
+    work = runner.Runner(settings(), store=desk, fetcher=nobody, session=Session, counts=metrics.Metrics())
+    clock = Clock()
+    work.steering = steering.Steering(settings(), now_s=clock)
+    held = ownership.Held("e.org", ownership.Phase.VISITING, record=record(), ready_s=0.0)
+    work.owned.sites["e.org"] = held
+    permit = work._permit(held)
+    await work.steer()
+    assert permit.may_start() is None
+    for name in ("e.org", "*"):
+        await desk.pause([name])
+        await work.steer()
+        assert permit.may_start() == "paused"
+        assert permit.may_send() is None  # what is on its way ends
+        await desk.resume([name])
+        await work.steer()
+        assert permit.may_start() is None
+    clock.now_s += steering.STALE_S
+    assert permit.may_start() == "paused"

@@ -208,19 +208,26 @@ def test_no_head_makes_a_reader_take_another_body_than_ours(
 
 def test_a_304_is_a_revisit_that_names_the_capture_it_stands_for(tmp_path: Path) -> None:
     head = b'HTTP/1.1 304 Not Modified\r\nETag: "a"\r\n\r\n'
-    before = records.PageRecord(etag='"a"', last_check_ms=START_MS - 5_000)
+    captured = {"captured_ms": START_MS - 9_000, "payload": pages.base32(pages.payload_of(b"<p>x"))}
+    before = records.PageRecord(etag='"a"', last_check_ms=START_MS - 5_000, **captured)
     same = visited(b"", head=head, outcome=records.NotModified(), before=before)
-    known = visited(b"", head=head, outcome=records.NotModified(), before=before, captured_ms=START_MS - 9_000)
-    unasked = visited(b"", head=head, outcome=records.NotModified(), before=records.PageRecord(last_check_ms=1))
-    new = visited(b"", head=head, outcome=records.NotModified())
-    revisit, _, _, later, _, _, response, _, _, lie, _, _ = written(tmp_path, same, known, unasked, new)
+    others = [
+        visited(b"", head=head, outcome=records.NotModified(), before=page)
+        for page in (
+            None,
+            records.PageRecord(last_check_ms=1, **captured),
+            records.PageRecord(etag='"a"', doubts=3, **captured),
+            records.PageRecord(etag='"a"', last_check_ms=1),
+        )
+    ]
+    revisit, _, _, *rest = written(tmp_path, same, *others)
     assert revisit.type == "revisit"
     assert revisit["WARC-Profile"] == "http://netpreserve.org/warc/1.1/revisit/server-not-modified"
     assert revisit["WARC-Refers-To-Target-URI"] == URL
-    assert revisit["WARC-Refers-To-Date"] == "2026-05-28T20:26:35.123Z"
-    assert later["WARC-Refers-To-Date"] == "2026-05-28T20:26:31.123Z"
+    assert revisit["WARC-Refers-To-Date"] == "2026-05-28T20:26:31.123Z", "of the body's record, not of the last look"
+    assert revisit["WARC-Payload-Digest"] == sha1(b"<p>x"), "WARC 1.1 section 6.7.3"
     assert (revisit.block, revisit.http.get_header("etag")) == (b"", '"a"')
-    assert response.type == lie.type == "response", "nothing was asked conditionally: it stands for nothing"
+    assert [one.type for one in rest[::3]] == ["response"] * 4, "not asked for with a condition, or of no archived body"
 
 
 def test_a_duplicate_is_a_revisit_of_the_url_that_had_it_first(tmp_path: Path) -> None:
@@ -336,7 +343,9 @@ def test_cdxj_indexer_sees_each_capture_as_what_it_is(tmp_path: Path) -> None:
             b"",
             head=b"HTTP/1.1 304 Not Modified\r\n\r\n",
             outcome=records.NotModified(),
-            before=records.PageRecord(etag='"a"', last_check_ms=START_MS),
+            before=records.PageRecord(
+                etag='"a"', captured_ms=START_MS, payload=pages.base32(pages.payload_of(b"<p>x"))
+            ),
             start_ms=START_MS + 1_000,
         ),
         visited(b"<p>x", url="https://b.example/", duplicate=copy, start_ms=START_MS + 2_000),
@@ -358,7 +367,8 @@ def test_cdxj_indexer_sees_each_capture_as_what_it_is(tmp_path: Path) -> None:
         ("warc/revisit", "200"),
         ("text/html", "200"),
     ]
-    assert found[2][2]["digest"].removeprefix("sha1:") == sha1(b"<p>x").removeprefix("sha1:")
+    digests = {one["digest"].removeprefix("sha1:") for _, _, one in found[:3]}
+    assert digests == {sha1(b"<p>x").removeprefix("sha1:")}, "by which a replay finds the body"
 
 
 def test_the_command_lists_and_checks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -487,6 +497,26 @@ def test_a_full_disk_leaves_no_half_record(tmp_path: Path) -> None:
     sound(tmp_path)
     urls = [one["WARC-Target-URI"] for one in read(*files(tmp_path)) if one.type == "response"]
     assert urls == ["https://a.example/1", "https://a.example/2"]
+
+
+def test_a_disk_that_is_full_at_a_files_beginning_leaves_no_file_without_its_warcinfo(tmp_path: Path) -> None:
+    import resource  # noqa: PLC0415
+
+    sink = archive(tmp_path)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+        with pytest.raises(OSError, match="large"):
+            asyncio.run(sink.write(visited()))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert not list(tmp_path.glob("*.open"))
+    asyncio.run(sink.write(visited()))
+    sink.close()
+    sound(tmp_path)
+    assert next(iter(read(*files(tmp_path)))).type == "warcinfo"
 
 
 # -- after a crash

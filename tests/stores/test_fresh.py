@@ -125,6 +125,30 @@ async def test_what_changed_since_it_was_looked_at_comes_first(desk):
     assert await shapes.offered(desk, said(3, now_ms)) == ["known"], "it is in its queue by now"
 
 
+async def test_what_changed_and_may_not_be_visited_yet_does_not_keep_the_others_waiting(desk):
+    """More of them than one slot looks at."""
+    record = await visited(desk, 8, gap_s=0.05, page=page(checked_s_ago=3_000.0), min_s=1_000.0)
+    lately = page(checked_s_ago=100.0)
+    change = shapes.done(
+        record.head[0],
+        pages=tuple((shapes.url(number), lately) for number in range(2, 8)),
+        fresh=((record.head[0].url, 1e6),),
+        fresh_gap_s=0.05,
+        fresh_min_s=1_000.0,
+        delay_s=0.01,
+        due_in_s=0.01,
+    )
+    await desk.commit(shapes.SITE, "n1", 1, record.n + 1, change)
+    now_ms = round(time.time() * 1000)
+    said = [
+        records.Offer(url=offer.url, site=offer.site, score=offer.score, changed_ms=now_ms)
+        for offer in map(shapes.offer, range(2, 8))
+    ]
+    assert set(await shapes.offered(desk, *said)) == {"changed"}
+    record = await slots(desk, until=1)
+    assert shapes.heads(record) == [shapes.url(1)]
+
+
 async def test_how_a_url_was_found_stays_with_it_and_is_no_part_of_its_name(desk):
     offer = shapes.offer(1)
     meta = records.trail("sitemap", 3, 2)
