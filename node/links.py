@@ -118,10 +118,10 @@ def robots_directives(values: tuple[str, ...], token: str = "") -> tuple[bool, b
         for part in value.lower().split(","):
             name, colon, rest = part.partition(":")
             # The rest of a date ("03 dec 2025 13:09:53 pst") is no crawler either.
-            if colon and name.strip() not in _VALUED and _CRAWLER.fullmatch(name.strip()):
+            named = colon and name.strip() not in _VALUED and _CRAWLER.fullmatch(name.strip()) is not None
+            if named:
                 ours = name.strip() in {token.lower(), "*"}
-                part = rest
-            words = set(part.split())
+            words = set((rest if named else part).split())
             noindex = noindex or (ours and bool(words & {"noindex", "none"}))
             nofollow = nofollow or (ours and bool(words & {"nofollow", "none"}))
     return noindex, nofollow

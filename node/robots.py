@@ -109,8 +109,8 @@ def record_of(
 ) -> records.RobotsRecord:
     """What is stored after asking for robots.txt (RFC 9309 2.3.1), redirects already followed by the caller.
 
-    2xx: its rules. 304: the copy stands. 4xx but 408, 425, 429, and a redirect that led nowhere: allow, but for 401 and 403 where
-    `robots_forbidden` denies. All else is unreachable (`unreachable`).
+    2xx: its rules. 304: the copy stands. 4xx but 408, 425, 429, and a chain of too many redirects: allow, but for 401
+    and 403 where `robots_forbidden` denies. All else, a redirect without a usable Location too, is unreachable.
     """
     fresh_ms = now_ms + int(1000 * _life_s(outcome, robots_ttl_s))
     match outcome:

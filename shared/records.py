@@ -137,7 +137,7 @@ class PageRecord(Record, array_like=True):
     """Links from a seed."""
     role: Role = "page"
     intervals: Annotated[tuple[Annotated[int, msgspec.Meta(ge=0, le=10**12)], ...], msgspec.Meta(max_length=96)] = ()
-    """Between visits, by whether it had changed: see `node.rates`. () with `checks`: a record from before this field."""
+    """Between visits, by whether it had changed: see `node.rates`. () with `checks`: a record older than this field."""
     doubts: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Answers in a row that spoke against its validators (`node.revisit`)."""
     unproved: Annotated[int, msgspec.Meta(ge=0)] = 0

@@ -6,7 +6,7 @@ import dataclasses
 import pytest
 
 from node import politeness
-from shared import clock
+from shared import clock, records
 from tests.field.stage import OK, Scene, outcomes, sending
 from tests.node import origins
 
@@ -193,8 +193,6 @@ def test_no_pause_is_longer_than_the_longest() -> None:
         jitter = 0.0
         backoff_min_s = 60.0
         backoff_cap_s = 600.0
-
-    from shared import records
 
     for outcome in (
         records.Redirected(status=302, location="/x", headers=(("Retry-After", "99999999"),)),

@@ -2,8 +2,8 @@
 
 import pytest
 
-from node import links
-from tests.field.stage import OK, Scene, linking, reply
+from node import dns, links
+from tests.field.stage import OK, Names, Scene, linking, reply
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,10 @@ from tests.field.stage import OK, Scene, linking, reply
         ("<A HREF=/x CLASS=y><a href='/y' href='/z'>", ["/x", "/y"]),
         ('<area href="/x"><iframe src="/y"></iframe><frame src="/z">', ["/x", "/y", "/z"]),
         ('<a href="/a&amp;b&copy=1&lt;">', ["/a&b&copy=1%3C"]),
-        ('<a href="http://[::1">bad</a><a href="http://a b/">bad</a><a href="http://h:99999/">bad</a><a href="/x">', ["/x"]),
+        (
+            '<a href="http://[::1">bad</a><a href="http://a b/">bad</a><a href="http://h:99999/">bad</a><a href="/x">',
+            ["/x"],
+        ),
         ('<a href="/%00"><a href="/x?a=b%2Fc#d">', ["/%00", "/x?a=b%2Fc"]),
         ('<link rel="stylesheet" href="/s.css"><img src="/i.png"><form action="/f"></form><a href="/x">', ["/x"]),
         ("<a href=/x", []),
@@ -82,8 +85,6 @@ async def test_a_feed_that_says_nofollow_is_not_followed_and_a_sitemap_is(scene:
 
 @pytest.mark.parametrize("host", ["abcdefghijklmnop.onion", "name.alt", "www.sub.onion"])
 async def test_names_of_other_networks_are_not_looked_up(scene: Scene, host: str) -> None:
-    from tests.field.stage import Names
-
     resolver = Names(scene.stage, nameservers=["127.0.0.1:9"])
     scene.put("/p", linking(f"http://{host}/"))
     async with scene.crawl(resolver=resolver) as crawl:
@@ -95,7 +96,5 @@ async def test_names_of_other_networks_are_not_looked_up(scene: Scene, host: str
 
 @pytest.mark.parametrize("url", ["http://h.test:0/", "http://h.test:22/", "http://h.test:6000/"])
 async def test_ports_of_other_protocols_are_refused(scene: Scene, url: str) -> None:
-    from node import dns
-
     with pytest.raises(dns.ForbiddenError, match="port"):
         await dns.Resolver(nameservers=["127.0.0.1:9"]).lookup("h.test", int(url.split(":")[2][:-1]))

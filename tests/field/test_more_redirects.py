@@ -92,7 +92,9 @@ async def test_a_redirect_to_a_url_that_is_a_trap_leads_nowhere(scene: Scene) ->
 
 async def test_refresh_leads_on_and_a_reload_does_not(scene: Scene) -> None:
     scene.put("/a", reply(b"<title>a</title>", refresh="0; url=/header"))
-    for number, said in enumerate(("300", "15", "0;", "5; url=", "5;URL='/meta'", "1.5, /comma", " 0 ;url = /space", "7x")):
+    for number, said in enumerate(
+        ("300", "15", "0;", "5; url=", "5;URL='/meta'", "1.5, /comma", " 0 ;url = /space", "7x")
+    ):
         scene.put(f"/m{number}", linking(head=f'<meta http-equiv="Refresh" content="{said}">'))
     for path in ("/header", "/meta", "/comma", "/space"):
         scene.put(path, OK)

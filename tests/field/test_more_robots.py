@@ -80,7 +80,9 @@ async def test_what_a_robots_txt_comes_to(scene: Scene) -> None:
         await crawl.run(lambda: {f"http://{one.site}" for one in crawl.records} >= set(hosts.values()))
         await crawl.run(lambda: sum(one.line in {"/yes", "/no"} for one in scene.stage.log) >= total)
     got = {
-        key: sorted(one.line for one in scene.stage.log if one.url.startswith(host + "/") and one.line in {"/yes", "/no"})
+        key: sorted(
+            one.line for one in scene.stage.log if one.url.startswith(host + "/") and one.line in {"/yes", "/no"}
+        )
         for key, host in hosts.items()
     }
     assert got == {(kind, name): expected[kind] for kind, name in hosts}
@@ -95,7 +97,10 @@ async def test_a_delay_beyond_all_numbers_is_the_longest_and_no_number_is_none(s
         for name in ("over", "inf", "minus", "unit", "zero"):
             await scene.seed(crawl, f"http://{name}-{scene.site}/p")
         await crawl.run()
-        terms = {name: (await crawl.look(f"{name}-{scene.site}"))["delay_term"] for name in ("over", "inf", "minus", "unit", "zero")}
+        terms = {
+            name: (await crawl.look(f"{name}-{scene.site}"))["delay_term"]
+            for name in ("over", "inf", "minus", "unit", "zero")
+        }
     assert terms.pop("over") == "crawl_delay_capped"
     assert set(terms.values()) == {"minimum"}
 
@@ -137,6 +142,20 @@ async def test_sitemaps_as_they_really_are(scene: Scene) -> None:
         await scene.seed(crawl, "/")
         await crawl.run(within_s=15.0)
     found = sorted(path for path in scene.stage.paths if path.startswith("/f-"))
-    wanted = ["cdata", "double?a=1&amp;b=2", "upper", "space", "relative", "text", "text2", "rss", "html", "comment",
-              "cut", "odd", "gzip", "moved"]
+    wanted = [
+        "cdata",
+        "double?a=1&amp;b=2",
+        "upper",
+        "space",
+        "relative",
+        "text",
+        "text2",
+        "rss",
+        "html",
+        "comment",
+        "cut",
+        "odd",
+        "gzip",
+        "moved",
+    ]
     assert found == sorted(f"/f-{name}" for name in wanted)
