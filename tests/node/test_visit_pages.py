@@ -14,7 +14,13 @@ from tests.node import origins
 from tests.node.crawler import SITE, Crawler, Web, crawling, full, linking, moved, reply, robots_txt, score_of
 
 OTHER = "other.example"
-LATER = {"enabled": True, "interval_min_s": 0.15, "interval_max_s": 0.15, "interval_start_s": 0.15, "visits_per_page_day": 1e6}
+LATER = {
+    "enabled": True,
+    "interval_min_s": 0.15,
+    "interval_max_s": 0.15,
+    "interval_start_s": 0.15,
+    "visits_per_page_day": 1e6,
+}
 MODIFIED = "Mon, 05 Oct 2020 10:00:00 GMT"
 
 
