@@ -91,7 +91,10 @@ NODE_OPTIONS = (
     NodeOption("--connect-to", "node.connect_to", "HOST:PORT", "send every connection there (a staging web)"),
     NodeOption("--allow-private", "node.allow_private", None, "allow private, loopback and link-local addresses"),
     NodeOption(
-        "--recrawl", "recrawl.enabled", None, "visit pages again, by how often they change, within each site's budget"
+        "--recrawl",
+        "recrawl.enabled",
+        None,
+        "visit pages again, by how often they change, within each site's budget; from the first run on",
     ),
     NodeOption(
         "--allow",
