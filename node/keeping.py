@@ -5,7 +5,7 @@ import dataclasses
 
 import msgspec
 
-from node import fetch, links, revisit, turn
+from node import fetch, links, recrawl, revisit, turn
 from node.sinks import pages
 from shared import records
 
@@ -55,6 +55,7 @@ async def keep(
             content=content,
             payload=payload,
             duplicate=duplicate,
+            rate=_rate(queued, answer, content, tools) if visit == "recrawl" else None,
             title=page.title if page else None,
             links=page.links if page else (),
             charset=page.charset if page else None,
@@ -70,6 +71,14 @@ async def keep(
         where = records.ContentRef(url=queued.url, fetched_ms=answer.start_wall_ms)
         await tools.answered(lambda: tools.store.remember_content(_field(payload, tools), where))
     return Kept(reason, _capture(answer, queued.url, content=content, duplicate=duplicate, tools=tools))
+
+
+def _rate(
+    queued: records.QueuedUrl, answer: fetch.Answer, content: int | None, tools: turn.Tools
+) -> tuple[float, float, float] | None:
+    """How often the page changes, this visit counted in."""
+    after = revisit.page_after(queued.page, answer.outcome, content=content, now_ms=tools.store_ms())
+    return recrawl.rate_of(after)
 
 
 def _capture(

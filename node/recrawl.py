@@ -157,9 +157,15 @@ def slot_gap_s(page_records: int, delay_s: float, settings: Settings) -> float:
     return max(_DAY_S / (settings.visits_per_page_day * max(page_records, 1)), delay_s)
 
 
-def rate_of(page: records.PageRecord) -> float:
-    """Changes a day, the most likely number."""
-    return rates.rate(history_of(page))
+def rate_of(page: records.PageRecord) -> tuple[float, float, float] | None:
+    """Changes a day: the most likely number, and the lowest and highest that the visits allow at 95 %.
+
+    None before a second visit.
+    """
+    if not page.checks:
+        return None
+    history = history_of(page)
+    return (rates.rate(history), *rates.confidence(history))
 
 
 def history_of(page: records.PageRecord) -> rates.History:

@@ -44,6 +44,11 @@ class PageLine(records.Record):
     last_modified: str | None = None
     tls_fault: str | None = None
     """What was wrong with the certificate of a page that was fetched all the same."""
+    change_rate: float | None = None
+    """Changes a day after this visit, the most likely number; of recrawls."""
+    change_rate_low: float | None = None
+    change_rate_high: float | None = None
+    """What the visits allow at 95 %."""
     nofollow: bool = False
     noindex: bool = False
     bad_links: int = 0
@@ -74,6 +79,7 @@ def line_of(page: pages.Visited) -> PageLine | None:
     answer, outcome = page.answer, page.answer.outcome
     if page.visit == "robots" or not isinstance(outcome, records.Fetched | records.NotModified | records.Redirected):
         return None
+    rate, low, high = page.rate or (None, None, None)
     return PageLine(
         url=page.url,
         site=page.site,
@@ -97,6 +103,9 @@ def line_of(page: pages.Visited) -> PageLine | None:
         etag=revisit.header(outcome.headers, "etag"),
         last_modified=revisit.header(outcome.headers, "last-modified"),
         tls_fault=answer.tls_fault,
+        change_rate=rate,
+        change_rate_low=low,
+        change_rate_high=high,
         nofollow=page.nofollow,
         noindex=page.noindex,
         bad_links=page.bad_links,

@@ -32,6 +32,8 @@ class Visited:
     """SHA-1 of the body with its transfer coding removed and its content coding kept (WARC 1.1 6.3.3); None without."""
     duplicate: records.ContentRef | None = None
     """Where the same payload was fetched first, if not here."""
+    rate: tuple[float, float, float] | None = None
+    """Changes a day after this visit, as likely, at least and at most (`node.recrawl.rate_of`); of recrawls."""
     title: str | None = None
     links: tuple[str, ...] = ()
     charset: str | None = None

@@ -62,6 +62,7 @@ async def test_a_visit_is_told_with_all_that_is_known_of_it(tmp_path: Path) -> N
             canonical="https://a.example/c",
             duplicate=records.ContentRef(url="https://b.example/", fetched_ms=1),
             content=0xAB,
+            rate=(0.5, 0.1, 2.0),
         )
     )
     await sink.write(visited(b"", outcome=records.Redirected(status=301, location="/x")))
@@ -84,6 +85,9 @@ async def test_a_visit_is_told_with_all_that_is_known_of_it(tmp_path: Path) -> N
         "payload": "sha1:VL2MMHO4YXUKFWV63YHTWSBM3GXKSQ2N",
         "content": "00000000000000ab",
         "truncated": "size",
+        "change_rate": 0.5,
+        "change_rate_low": 0.1,
+        "change_rate_high": 2.0,
         "etag": '"a"',
         "last_modified": "then",
     }

@@ -193,6 +193,8 @@ async def test_a_changed_page_counts_as_a_change_in_the_sites_rate(valkey: str, 
         await crawl.seed("/a")
         await crawl.run(lambda: len(crawl.records) == 5)
         look, record = await crawl.look(), crawl.records[-1]
+        told = crawl.pages()[full("/a")]
+    assert told.change_rate_low < told.change_rate <= told.change_rate_high
     assert conditions(web, "/a") == [(None, None), ('"1"', None), ('"2"', None), ('"3"', None)]
     assert (record.checks, record.changes) == (3, 2)
     assert look["change_rate"] == pytest.approx(records.change_rate(3, 2, record.observed_s))
