@@ -19,6 +19,7 @@ from shared import agreement, clock, config, errors, etcd, keys, placement, reco
 
 TICK_S = 0.05
 HINT_PAUSE_S = 0.3  # between watches, so that a broken etcd is not asked in a spin
+FAILED_S = 0.1  # a failed call takes at least this long
 VIEWS_KEPT = 64  # as they stood in etcd: the one we hold is among the last that were read
 JOIN_PATIENCE_S = 2.0  # beyond the TTL: a crashed predecessor's key has run out by then
 
@@ -207,6 +208,7 @@ class Session:
 
     def _answer(self, call: agreement.Call, state: agreement.State) -> agreement.Event:
         """In a thread: one call, one event."""
+        began_s = clock.boot_s()
         try:
             event = self._send(call, state)
         except errors.StoreUnavailable as error:
@@ -214,6 +216,8 @@ class Session:
                 self._log.warning("etcd.lost", call=call.kind, error=str(error))
                 self._on_lost()
             self.trouble = str(error)
+            # What is refused at once would be asked again at once, a thousand times a second.
+            self._stop.wait(max(0.0, FAILED_S - (clock.boot_s() - began_s)))
             return agreement.Failed(call.kind)
         if self.trouble is not None:
             self._log.info("etcd.back")

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from shared import agreement, errors, etcd, keys, membership, placement, records, views
+from tests import servers
 
 QUICK = agreement.Settings(
     view_lease_s=2.0, wire_s=0.5, confirm_s=0.3, gather_s=0.2, rejoin_s=0.5, lease_ttl_s=3, look_s=0.3
@@ -302,3 +303,29 @@ def put(address, key, value):
     )
     assert store._txn([], [request]).succeeded
     store.close()
+
+
+async def test_an_etcd_that_refuses_connections_is_not_asked_in_a_spin(tmp_path, cluster):
+    server = servers.etcd35(tmp_path)
+    server.start()
+    peer = Peer(server.address, cluster, "a")
+    try:
+        await until(peer.session.authority, "in the view")
+        server.kill()
+        failed = []
+        feed = peer.session.feed
+
+        def counted(event):
+            failed.append(isinstance(event, agreement.Failed))
+            feed(event)
+
+        peer.session.feed = counted
+        peer.session.feed(agreement.Drain())  # what it asks of etcd now has no pause of its own
+        began = time.monotonic()
+        await until(lambda: sum(failed) >= 5, "calls fail")
+        while time.monotonic() < began + 2.0:
+            await asyncio.sleep(0.02)
+        assert sum(failed) < 80
+    finally:
+        await peer.close()
+        server.kill()
