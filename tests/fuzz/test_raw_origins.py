@@ -119,9 +119,10 @@ def test_a_node_survives_whatever_origins_send(tmp_path, etcd, valkey, cluster) 
     assert "Traceback" not in log, log[-3_000:]
 
     outcomes = Counter(line.outcome for found in lines.values() for line in found)
-    # On a machine that is too busy to confirm in time the guard ends a request between its connect and its write.
+    # A node that is too busy with hostile bodies to confirm within VL, which is short here, has its requests ended by the
+    # guard between connect and write: its own doing, told as such, and few.
     stopped = {url for url, found in lines.items() if any(line.outcome == "failed:guard" for line in found)}
-    assert len(stopped) <= 5, stopped
+    assert len(stopped) <= len(lines) // 50, stopped
     assert set(outcomes) <= OUTCOMES | {"failed:guard"}, outcomes
     at_origin = Counter(one.url for one in asked)
     at_node = {url: len(found) for url, found in lines.items()}

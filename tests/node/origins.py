@@ -55,7 +55,8 @@ class Origin:
         assert self._server is not None
         self._server.close()
         for writer, task in self._visits:
-            writer.transport.abort()
+            with contextlib.suppress(AttributeError):  # one that is closed already has no loop any more
+                writer.transport.abort()
             if task is not None:
                 task.cancel()
         await until(lambda: self.closed == self.connections)
