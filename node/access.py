@@ -50,12 +50,8 @@ async def know_crawl_delays(now: turn.Turn, tools: turn.Tools) -> None:
     now.held.crawl_delays[LOOKED] = None
 
 
-def verdict(queued: records.QueuedUrl, known: turn.Robots, tools: turn.Tools) -> str | None:
-    """Why this URL may not be fetched now; None where it may."""
-    limits = tools.settings.limits
-    trap = urls.refusal(queued.url, limits)
-    if trap is not None:
-        return trap
+def verdict(queued: records.QueuedUrl, known: turn.Robots) -> str | None:
+    """Why the origin's rules do not let this URL be fetched now; None where they do."""
     return None if known.rules.allowed(queued.url) else robots.refusal(known.record)
 
 
@@ -117,7 +113,7 @@ async def _answer_at(
     known = await rules(now, tools, origin)
     if known is None:
         return await ask(now, tools, origin)
-    refused = verdict(queued, known, tools)
+    refused = verdict(queued, known)
     if refused is not None and known.record.verdict == "disallow":
         return outcomes.unasked(now, tools.settings, [(queued, refused)])
     if refused is not None:

@@ -70,7 +70,8 @@ async def keep(
     if payload is not None and duplicate is None and tools.settings.archive.dedup and _whole(answer):
         where = records.ContentRef(url=queued.url, fetched_ms=answer.start_wall_ms)
         await tools.answered(lambda: tools.store.remember_content(_field(payload, tools), where))
-    return Kept(reason, _capture(answer, queued.url, content=content, duplicate=duplicate, tools=tools))
+    captured = content is not None and tools.settings.archive.warc
+    return Kept(reason, _capture(answer, queued.url, payload, duplicate) if captured else None)
 
 
 def _rate(
@@ -82,14 +83,12 @@ def _rate(
 
 
 def _capture(
-    answer: fetch.Answer, url: str, *, content: int | None, duplicate: records.ContentRef | None, tools: turn.Tools
-) -> revisit.Capture | None:
+    answer: fetch.Answer, url: str, payload: bytes | None, duplicate: records.ContentRef | None
+) -> revisit.Capture:
     """Where the archive has this body; of a page's own earlier body the record that holds it, not its revisit."""
-    if content is None or not tools.settings.archive.warc:
-        return None
     own = duplicate is not None and duplicate.url == url and _whole(answer)
     time_ms = duplicate.fetched_ms if duplicate is not None and own else answer.start_wall_ms
-    return revisit.Capture(time_ms, pages.base32(pages.payload_of(answer.raw)))
+    return revisit.Capture(time_ms, pages.base32(payload or pages.payload_of(b"")))
 
 
 async def _known(payload: bytes | None, url: str, visit: pages.Visit, tools: turn.Tools) -> records.ContentRef | None:

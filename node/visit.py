@@ -34,7 +34,7 @@ async def visit(now: turn.Turn, tools: turn.Tools) -> records.Committed | None:
             if refused:
                 break
             return await _persist(now, tools, await access.answer_for_others(now, tools, queued))
-        reason = access.verdict(queued, known, tools)
+        reason = access.verdict(queued, known)
         poison = reason is None and await _ends_tenures(now, tools, queued)
         if reason is None and not poison:
             return await _persist(now, tools, await _fetch_page(now, tools, queued, refused))
