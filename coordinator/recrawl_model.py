@@ -176,12 +176,6 @@ def freshness_at(rate: float, visits: float) -> float:
     return -math.expm1(-x) / x if x > 0 else 1.0
 
 
-def age_at(rate: float, visits: float) -> float:
-    """Mean days since the first unseen change of a page visited so often a day, at even intervals."""
-    part = visits / rate
-    return (0.5 - part - math.expm1(-1 / part) * part**2) / visits if part else math.inf
-
-
 def best_price(changes: Sequence[float], importance: Sequence[float], budget: float) -> float:
     """The price at which the best schedule makes `budget` visits a day in all."""
     low, high = recrawl.PRICE_MIN / 1e6, max(mu / rate for rate, mu in zip(changes, importance, strict=True))
