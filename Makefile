@@ -7,13 +7,14 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: help demo test check lint bench conformance takeover docs-crawl torture faults soak explore fuzz stubs lock clean
+.PHONY: help demo test check lint bench conformance takeover bench-scale docs-crawl torture faults soak explore fuzz stubs lock clean
 
 help:
 	@echo 'make demo    a whole crawl on this machine, with a node lost half way; needs no root'
 	@echo 'make test    all tests; as root it installs the servers from Debian that they run on'
 	@echo 'make check   lint, types, import rules and all tests: what CI runs'
-	@echo 'make bench   the measurements (takeover times)'
+	@echo 'make bench   crawlring beside Scrapy, crawlee and others, ROUNDS=5 times: docs/bench.md and .svg, anew; no root'
+	@echo 'make takeover  takeover times, at the origin'
 	@echo 'make conformance  other people'\''s test rows, judged: the table of docs/conformance.md, written anew'
 	@echo 'make docs-crawl  12,000 real pages twice, judged by wget, lxml, sha1sum and warcio: docs/real-pages.md, anew'
 	@echo 'make torture MINUTES=15 SEED=1 [STORE=cluster]  faults of every kind on hosts of their own, judged (root)'
@@ -27,9 +28,12 @@ help:
 demo: $(READY)
 	@$(BIN)/crawlring demo
 
+# Processes that share the tests out; tests/side_by_side.py says how.
+AT_ONCE ?= 2
+
 test: $(READY)
 	@sh .ci/servers
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(AT_ONCE)
 
 check: lint test
 
@@ -39,7 +43,12 @@ lint: $(READY)
 	$(BIN)/mypy --strict
 	$(BIN)/lint-imports
 
-bench: takeover
+# Each peer is installed into .venv/bench-<peer> by its first run; a round takes under three minutes. bench.json has all
+# samples. Exit status 1 when a floor is missed or a peer did not run.
+ROUNDS ?= 5
+
+bench: $(READY)
+	$(BIN)/python -m tests.bench --rounds $(ROUNDS) --memory --json bench.json --markdown docs/bench.md --svg docs/bench.svg
 
 # The rows lie in the folder that CRAWLRING_CONFORMANCE names; exit status 1 when a gate is missed.
 conformance: $(READY)
@@ -48,6 +57,10 @@ conformance: $(READY)
 # Ten crashes, ten killed leases and ten drains, timed at the origin: about seven minutes.
 takeover: $(READY)
 	$(BIN)/python -m tests.bench.takeover
+
+# A crash, a join and a start on frontiers of hundreds of thousands of sites: about twenty minutes, 3 GB.
+bench-scale: $(READY)
+	$(BIN)/python -m tests.bench.scale --json bench-scale.json
 
 # The manuals of Python, PostgreSQL and OpenJDK as Debian packages them, behind nginx, over three nodes, twice: a
 # quarter of an hour.

@@ -1,4 +1,4 @@
-"""`crawlring simulate recrawl`: how fresh the pages are that this product visits again, beside other crawlers' rules.
+"""`crawlring simulate`, and `recrawl` of it: how fresh pages stay that we visit again, beside other crawlers' rules.
 
 The pages are drawn, their changes are random and time is virtual; the decisions are those of the product itself.
 """
@@ -7,7 +7,7 @@ import argparse
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 
-from coordinator import cli, recrawl_model, recrawl_policies, recrawl_table
+from coordinator import cli, growth, recrawl_model, recrawl_policies, recrawl_table
 from shared import config
 
 SHAPES, WORTHS, BUDGETS = ("gamma", "lognormal"), ("equal", "pareto"), (0.05, 0.2, 1.0)
@@ -33,17 +33,34 @@ page and day, never more than 1 point below uniform, 99 % of the budget used, no
 the pages fits twice into it)"""
 
 
+EXAMPLES = """examples:
+  crawlring simulate growth             1 to 1,000 nodes: which part of a cluster is full first
+  crawlring simulate recrawl            how fresh pages stay
+
+`crawlring simulate WHAT --help` says more of each."""
+
+
 def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    summary = "simulate a policy in virtual time, beside other crawlers' rules"
-    parser = commands.add_parser(
+    summary = "simulate in virtual time: a recrawl policy beside others' rules, or a cluster that grows"
+    simulations = commands.add_parser(
         "simulate",
         help=summary,
         description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    kinds = simulations.add_subparsers(metavar="WHAT", required=True)
+    growth.register(kinds)
+    told = "a policy of visiting again, beside other crawlers' rules"
+    parser = kinds.add_parser(
+        "recrawl",
+        help=told,
+        description=f"Simulate {told}.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("what", choices=("recrawl",))
     parser.add_argument("--population", choices=SHAPES, help="how change rates are spread; default: both")
     parser.add_argument("--importance", choices=WORTHS, help="of pages; default: both")
     parser.add_argument(

@@ -45,7 +45,7 @@ def is_quiet(reports: Sequence[records.NodeReport], *, sites: int) -> bool:
     """Nothing to do now or soon, for all `sites` of the index."""
     if any(report.state != "member" for report in reports) or sum(report.sites for report in reports) < sites:
         return False
-    busy = any(report.pending or report.in_flight or report.unclaimed for report in reports)
+    busy = any(report.pending or report.in_flight or report.unclaimed or report.unlooked for report in reports)
     soon = any(report.later_in_s is not None and report.later_in_s <= LATER_S for report in reports)
     return not busy and not soon
 

@@ -56,7 +56,7 @@ class Addresses:
         Within PATIENCE_S of `now_s` the slot is taken: wait until then and go. Later than that it is kept for this
         host: ask again then. Whoever asks after its moment, or finds it taken, is told the next one.
         """
-        if self._gap_s <= 0 or self._is_exempt(address):
+        if self._gap_s <= 0 or (address not in self._lines and self._is_exempt(address)):
             return now_s
         line = self._line(address, now_s)
         mine_s = line.promised.get(host)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import heapq
 import signal
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import msgspec
 import tenacity
 
-from node import addresses, dns, fetch, runner, status, traps, turn
+from node import addresses, connections, dns, fetch, runner, status, traps, turn
 from node.sinks import chosen
 from shared import (
     agreement,
@@ -178,7 +179,7 @@ class Agent:
             user_agent=self.settings.identity.user_agent,
             limits=self.settings.limits,
             resolver=resolver,
-            connections=node.concurrency * 2,
+            idle_max=connections.room(),
             tls_faults=node.tls_faults,
             crowd=addresses.Addresses(polite.address_delay_s, (*addresses.LOOPBACK, *polite.address_exempt)),
         )
@@ -275,7 +276,7 @@ class Agent:
         """For /state: the report, and the sites that come next."""
         if self.runner is None:
             return {"id": self.me, "state": self.trouble}
-        held = sorted(self.runner.owned.sites.values(), key=lambda one: one.ready_s)
+        held = heapq.nsmallest(status.SITES_MAX, self.runner.owned.sites.values(), key=lambda one: one.ready_s)
         now_s = clock.boot_s()
         rows = [
             {
@@ -285,7 +286,7 @@ class Agent:
                 "due_in_s": round(one.ready_s - now_s, 3) if one.record else None,
                 "pending": one.record.pending if one.record else None,
             }
-            for one in held[: status.SITES_MAX]
+            for one in held
         ]
         return {
             **msgspec.to_builtins(self._figures(self.runner, self._standing())),
@@ -324,10 +325,7 @@ class Agent:
         counts.in_flight.set(figures.in_flight)
         counts.pending.set(figures.pending)
         counts.confirm_age_seconds.set(figures.confirm_age_s)
-        by_phase: dict[str, int] = dict.fromkeys(metrics.STATES, 0)
-        for held in work.owned.sites.values():
-            by_phase[held.phase] = by_phase.get(held.phase, 0) + 1
-        for name, count in by_phase.items():
+        for name, count in work.owned.phases().items():
             counts.sites.labels(name).set(count)
         if self.store is not None:
             await self.store.report(figures)
@@ -335,8 +333,7 @@ class Agent:
     def _figures(self, work: runner.Runner, standing: str) -> records.NodeReport:
         session = self.session
         assert session is not None
-        held = work.owned.sites.values()
-        later = [one.record.later_in_s for one in held if one.record and one.record.later_in_s is not None]
+        held = work.owned.holding
         return records.NodeReport(
             id=self.me,
             incarnation=session.state.incarnation,
@@ -345,9 +342,11 @@ class Agent:
             address=session.state.value.address,
             time_ms=work.store_ms_at(clock.boot_s()),
             state=standing,
-            sites=len(work.owned.sites),
-            pending=sum(one.record.pending for one in held if one.record),
-            later=sum(one.record.later for one in held if one.record),
+            sites=held.owned(),
+            held=len(held.sites),
+            unlooked=held.unlooked(),
+            pending=held.pending,
+            later=held.later,
             in_flight=len(work.visits),
             pages=work.pages,
             requests=work.requests,
@@ -356,7 +355,7 @@ class Agent:
             fenced=work.fenced,
             late_contacts=work.late,
             smallest_gap_ratio=work.smallest_gap_ratio,
-            later_in_s=min(later, default=None),
+            later_in_s=held.later_in_s(),
             scope=work.steering.scope.digest,
             scope_version=work.steering.scope_version,
             pause_version=work.steering.pauses.version,

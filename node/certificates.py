@@ -1,9 +1,8 @@
-"""What is wrong with a server's certificate, in one word: of a refused handshake, or judged after one that let it pass.
+"""What is wrong with a server's certificate, judged after a handshake that let it pass, in `node.tls`'s words.
 
-The words: `tls_self_signed`, `tls_untrusted` (no way to an authority we know), `tls_wrong_host`, `tls_expired` (or not
-valid yet), and `tls` for what is no matter of the certificate. It opens no connection. The judgement afterwards is by
-the library `cryptography` (RFC 5280 as the web's authorities apply it), which wants more of a certificate's form than
-OpenSSL does: what it tells may be a fault that a refused handshake would not have been.
+It opens no connection. The judgement is by the library `cryptography` (RFC 5280 as the web's authorities apply it),
+which wants more of a certificate's form than OpenSSL does: what it tells may be a fault that a refused handshake would
+not have been. The library takes 16 MB, so that only who judges imports this file.
 """
 
 import contextlib
@@ -16,33 +15,6 @@ from pathlib import Path
 
 from cryptography import exceptions, x509
 from cryptography.x509 import verification
-
-# OpenSSL's words for it (x509_vfy.h), as Python hands them on.
-_REASONS = {
-    9: "tls_expired",  # not valid yet
-    10: "tls_expired",
-    18: "tls_self_signed",
-    62: "tls_wrong_host",
-    64: "tls_wrong_host",  # an address that the certificate does not name
-}
-
-
-def reason_of(error: BaseException) -> str:
-    """The word for a handshake that failed; `error` may wrap the TLS library's own."""
-    cause = getattr(error, "certificate_error", error)
-    if isinstance(cause, ssl.SSLCertVerificationError):
-        return _REASONS.get(cause.verify_code, "tls_untrusted")
-    return "tls"
-
-
-def unverified(trusted: ssl.SSLContext | None) -> ssl.SSLContext:
-    """A context that lets every certificate pass, otherwise as the default one."""
-    context = ssl.create_default_context()
-    if trusted is not None:
-        context.minimum_version = trusted.minimum_version
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
 
 
 class Judge:

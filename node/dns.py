@@ -10,6 +10,7 @@ special-purpose registries, RFC 6052 (NAT64), RFC 3056 (6to4), RFC 4380 (Teredo)
 import asyncio
 import collections
 import dataclasses
+import functools
 import ipaddress
 import re
 import socket
@@ -26,6 +27,8 @@ TTL_MAX_S = 3_600.0
 TTL_FAILED_S = 30.0  # soon enough for a name that is being repaired, and no flood of questions for one that is not
 TTL_GONE_S = 86_400.0  # of a name that its zone says is none: it was mistyped or given up
 CACHE_NAMES_MAX = 50_000  # some 250 bytes each
+JUDGED_KEPT = 16_384  # addresses whose judgement is kept, some 150 bytes each
+LITERALS_KEPT = 256
 LOOKUPS_MAX = 64  # more at once only make resolvers drop questions
 LOOKUP_S = 10.0
 TURN_S = 20.0  # that a look-up waits for others before it is told to come back
@@ -115,7 +118,7 @@ class Resolver:
         """The address for one attempt. Raises UnresolvedError, ForbiddenError or BusyError."""
         if self._connect_to is not None:
             target, target_port = self._connect_to
-            ip = (await self._ips(target))[0]
+            ip = (self._at_hand(target) or await self._ips(target))[0]
             if await self._is_store(ip, target_port):
                 raise ForbiddenError("store")
             return Address(ip, target_port)
@@ -124,7 +127,7 @@ class Resolver:
         if host.rpartition(".")[2] in _ELSEWHERE:
             raise ForbiddenError("not_dns")
         reason = "private_address"
-        for ip in await self._ips(host):
+        for ip in self._at_hand(host) or await self._ips(host):
             # A name with one public and one private address has one address.
             if not self._allow_private and not is_public(ip):
                 continue
@@ -159,9 +162,17 @@ class Resolver:
             await self._channel.close()
             self._channel = None
 
+    def _at_hand(self, host: str) -> Sequence[str]:
+        """The addresses of a host that is known and has some, without a task's turn; else nothing."""
+        known = self._known.get(host)
+        if known is None or known.until_s <= clock.boot_s():
+            return ()
+        self._known.move_to_end(host)
+        return known.ips
+
     async def _ips(self, host: str) -> list[str]:
         try:
-            return [str(ipaddress.ip_address(host))]
+            return [_literal(host)]
         except ValueError:
             if _ENDS_IN_NUMBER.search(host):
                 # 0177.0.0.1, 127.1, 0x7f000001: what they mean depends on who reads them, so nobody is asked.
@@ -204,6 +215,13 @@ class Resolver:
         return _Known(ips, clock.boot_s() + min(max(ttl_s, TTL_MIN_S), TTL_MAX_S), "" if ips else "no address")
 
 
+@functools.lru_cache(LITERALS_KEPT)
+def _literal(host: str) -> str:
+    """Raises ValueError for what is no numeric address."""
+    return str(ipaddress.ip_address(host))
+
+
+@functools.lru_cache(JUDGED_KEPT)
 def is_public(ip: str) -> bool:
     """Whether an address belongs to the public internet; an embedded IPv4 address is what counts."""
     address = ipaddress.ip_address(ip)

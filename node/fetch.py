@@ -6,33 +6,30 @@ Source: RFC 9110, RFC 9112; ARCHITECTURE.md, the guard (P1).
 
 import asyncio
 import dataclasses
-import io
+import functools
+import math
 import re
 import ssl
-from collections.abc import Callable, Iterator
-from typing import Literal
+from collections.abc import Callable
+from typing import Literal, NamedTuple
 
 import aiohttp
 import yarl
 from aiohttp import http_exceptions
 
-from node import addresses, certificates, decode, dns, guard, wire
+from node import addresses, decode, dns, guard, wire
+from node import connections as pool
+from node import reply as answers
+from node import tls as tls_words
 from shared import clock, config, errors, records, urls
 
 HEADERS_MAX = 512
-REDIRECTS = frozenset({300, 301, 302, 303, 307, 308})
-TARGETED = REDIRECTS - {300}  # without a Location these mean nothing; 300 may be a page of choices
-RAW_SLACK_BYTES = 64 * 1024  # what a coding may cost beyond what it saves
-REDIRECT_BYTES_MAX = 64 * 1024  # of a redirect's body, which is read for the archive alone
 REDIRECT_BODY_S = 5.0
 BUSY_S = 5.0  # until a fetch is worth another try whose look-up found no turn
 DETAIL_CHARS_MAX = 200
+ORIGINS_KEPT = 4_096  # whose first lines are kept ready, some 500 bytes each
 SCHEME = re.compile(r"[\x00-\x20]*([A-Za-z][A-Za-z0-9+.-]*):")
-LISTED = re.compile(r"""(?:[^,"]++|"(?:[^"\\]|\\.)*+"?+)++""")  # what commas part, but for those in quotes
-MEDIA_TYPE = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]++/[!#$%&'*+.^_`|~0-9A-Za-z-]++(?=[\s;]|\Z)")
-WHOLE_RANGE = re.compile(r"\s*bytes\s+0-([0-9]{1,15})/([0-9]{1,15})\s*", re.IGNORECASE)
 TABS_AND_LINE_ENDS = re.compile(r"[\t\r\n]")  # the URL standard drops them wherever they stand
-HIGH_BYTES = re.compile(rb"[\x80-\xff]")
 LIBRARY_ERRORS = (
     aiohttp.ClientError,
     http_exceptions.HttpProcessingError,
@@ -84,62 +81,54 @@ class Fetcher:
         user_agent: str,
         limits: config.Limits,
         resolver: dns.Resolver,
-        connections: int,
+        idle_max: int,
         tls: ssl.SSLContext | None = None,
         tls_faults: Literal["refuse", "record"] = "refuse",
         crowd: addresses.Addresses | None = None,
     ) -> None:
-        """`tls` holds the authorities to trust, by default the machine's; `crowd` the limit of each address."""
-        self._user_agent = user_agent
+        """`idle_max` connections are kept, `tls` holds the authorities to trust, by default the machine's, `crowd` the
+        limit of each address.
+        """
         self._limits = limits
         self._resolver = resolver
-        self._connections = connections
+        self._idle_max = idle_max
         self._tls = tls
         self._tls_faults = tls_faults
         self._crowd = None if resolver.fixed else crowd
-        self._connector: wire.Connector | None = None
-        self._session: aiohttp.ClientSession | None = None
-        self._in_flight: set[wire.Exchange] = set()
+        self._connections: pool.Connections | None = None
+        self._deadlines = wire.Deadlines()
+        fields = {"User-Agent": user_agent, "Accept": "*/*", "Accept-Encoding": decode.ACCEPTED}
+        self._asker = functools.lru_cache(ORIGINS_KEPT)(functools.partial(_asked, fields=_fields(fields)))
 
     async def start(self) -> None:
         if not isinstance(asyncio.get_running_loop(), asyncio.SelectorEventLoop):
             raise errors.ConfigError("the guard needs asyncio's own event loop: another one would not ask it")
-        judge = certificates.Judge(self._tls) if self._tls_faults == "record" else None
-        self._connector = wire.Connector(
-            connections=self._connections,
-            tls=self._tls if judge is None else certificates.unverified(self._tls),
+        judge = None
+        if self._tls_faults == "record":
+            from node import certificates  # noqa: PLC0415 - 16 MB
+
+            judge = certificates.Judge(self._tls)
+        self._connections = pool.Connections(
+            idle_max=self._idle_max,
+            tls=self._tls if judge is None else tls_words.unverified(self._tls),
             judge=judge,
-        )
-        self._session = aiohttp.ClientSession(
-            connector=self._connector,
-            headers={"User-Agent": self._user_agent, "Accept": "*/*", "Accept-Encoding": decode.ACCEPTED},
-            timeout=aiohttp.ClientTimeout(
-                total=None,  # ours, because what came before it is kept
-                sock_connect=self._limits.connect_s,
-                sock_read=self._limits.first_byte_s,
-            ),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            trust_env=False,
-            max_line_size=self._limits.header_bytes_max,
-            max_field_size=self._limits.header_bytes_max,
-            max_headers=HEADERS_MAX,
         )
 
     async def close(self) -> None:
         """Reset what is in flight and close the rest."""
         self.abort()
-        if self._session is not None:
-            await self._session.close()
+        if self._connections is not None:
+            await self._connections.close()
+        self._deadlines.close()
         await self._resolver.close()
 
     def abort(self, site: str | None = None) -> int:
         """Reset the in-flight connections of a site, or of all; how many. Idle ones go too, uncounted."""
-        ended = [one for one in self._in_flight if site in (None, one.permit.site)]
+        ended = [one for one in self._deadlines.open if site in (None, one.permit.site)]
         for exchange in ended:
             exchange.abort()
-        if self._connector is not None:
-            self._connector.drop_idle(site)
+        if self._connections is not None:
+            self._connections.drop(site)
         return sum(exchange.sent for exchange in ended)
 
     async def fetch(
@@ -158,20 +147,19 @@ class Fetcher:
         """
         called_boot_s, called_wall_ms = permit.clock(), clock.wall_ms()
         exchange = wire.Exchange(permit)
-        reply = _Reply(bytes_max or self._limits.body_bytes_max, wanted)
-        token = guard.CONTACT.set(exchange)
-        self._in_flight.add(exchange)
+        reply = answers.Reply(bytes_max or self._limits.body_bytes_max, wanted)
+        self._deadlines.open.add(exchange)
         try:
             outcome = await self._outcome(url, _conditions(etag, last_modified), exchange=exchange, reply=reply)
         except asyncio.CancelledError:
             exchange.reset()
             raise
         finally:
-            self._in_flight.discard(exchange)
-            exchange.scope = None  # an idle connection keeps its last exchange, not that one's task
-            guard.CONTACT.reset(token)
+            self._deadlines.open.discard(exchange)
+            exchange.scope = None
         sent, handler = exchange.started_boot_s is not None, exchange.handler
-        head, exchange.head = exchange.head, b""  # an idle connection keeps its last exchange
+        # An idle connection keeps its last exchange.
+        head, exchange.head, exchange.handler = exchange.head, b"", None
         return Answer(
             outcome=outcome,
             sent=sent,
@@ -190,14 +178,13 @@ class Fetcher:
         )
 
     async def _outcome(
-        self, url: str, conditions: dict[str, str], *, exchange: wire.Exchange, reply: "_Reply"
+        self, url: str, conditions: bytes, *, exchange: wire.Exchange, reply: answers.Reply
     ) -> records.Outcome:
         failure: Exception | None = None
         try:
-            async with asyncio.timeout(self._limits.total_s) as exchange.scope:
-                await self._converse(
-                    _wire_url(url), conditions, target=urls.path_of(url), exchange=exchange, reply=reply
-                )
+            async with asyncio.timeout(None) as exchange.scope:
+                self._end(exchange, whole_s=self._limits.total_s)
+                await self._converse(url, conditions, exchange=exchange, reply=reply)
         except LIBRARY_ERRORS as error:
             exchange.reset()
             failure = error
@@ -214,35 +201,47 @@ class Fetcher:
             return reply.outcome(cut="time" if isinstance(failure, TimeoutError) else "connection")
         return _failed(failure, sent=exchange.sent)
 
-    async def _converse(
-        self, url: yarl.URL, conditions: dict[str, str], *, target: str, exchange: wire.Exchange, reply: "_Reply"
-    ) -> None:
-        assert self._session is not None, "start() comes first"
-        assert self._connector is not None, "start() comes first"
-        host, port = url.raw_host, url.port
-        if url.scheme not in {"http", "https"} or not host or port is None:
-            raise aiohttp.InvalidURL(url)
-        exchange.address = await self._find(host, port, exchange)
-        if url.raw_path_qs != target:
-            exchange.target = target.encode()
-        # A head that drips never meets the limit between two reads.
-        exchange.expect(self._limits.connect_s + self._limits.first_byte_s)
+    async def _converse(self, url: str, conditions: bytes, *, exchange: wire.Exchange, reply: answers.Reply) -> None:
+        assert self._connections is not None, "start() comes first"
+        if not url.isascii() or not url.isprintable() or " " in url:
+            raise aiohttp.InvalidURL(url)  # sent byte for byte: what would not survive that is no canonical URL
+        begins = url.index("/", 8)
+        place, fields = self._asker(url[:begins])
+        exchange.address = await self._find(place.host, place.port, exchange)
+        handler = None
         try:
-            async with self._session.get(url, headers=conditions, allow_redirects=False) as response:
-                handler = exchange.handler
-                assert handler is not None, "an answer came over a connection"
-                reply.begin(response)
-                exchange.expect(REDIRECT_BODY_S if reply.redirects else None)
-                await reply.read(response)
-                if handler.broken is not None:
-                    raise handler.broken
+            self._end(exchange, step_s=self._limits.connect_s)
+            handler = await self._connections.open(exchange, place)
+            # A head that drips never meets the limit between two reads.
+            self._end(exchange, step_s=self._limits.connect_s + self._limits.first_byte_s)
+            handler.ask(
+                b"GET %s HTTP/1.1\r\n%s%s\r\n" % (url[begins:].encode(), fields, conditions),
+                line_max=self._limits.header_bytes_max,
+                headers_max=HEADERS_MAX,
+            )
+            exchange.quiet_s = self._limits.first_byte_s
+            self._deadlines.look_by(exchange.ends_s())
+            status, found, body = await handler.answer()
+            reply.begin(status, found)
+            self._end(exchange, step_s=REDIRECT_BODY_S if reply.redirects else None)
+            await reply.read(body, handler)
+            if handler.broken is not None:
+                raise handler.broken
         finally:
-            if exchange.handler is None:
-                self._resolver.failed(host, exchange.address)
-            elif reply.may_trail or exchange.handler.ambiguous:
-                exchange.handler.close()
+            if handler is None:
+                self._resolver.failed(place.host, exchange.address)
+            elif reply.may_trail or handler.ambiguous:
+                handler.close()
             elif not exchange.aborted:
-                self._connector.keep(exchange.handler)
+                self._connections.keep(handler)
+
+    def _end(self, exchange: wire.Exchange, *, whole_s: float | None = None, step_s: float | None = None) -> None:
+        """The exchange, or the step that it is at from now on, is to end in so many seconds."""
+        now_s = asyncio.get_running_loop().time()
+        if whole_s is not None:
+            exchange.end_s = now_s + whole_s
+        exchange.step_end_s = math.inf if step_s is None else now_s + step_s
+        self._deadlines.look_by(exchange.ends_s())
 
     async def _find(self, host: str, port: int, exchange: wire.Exchange) -> dns.Address:
         """Where this fetch goes, at the moment it may; raises _CrowdedError where that is not now."""
@@ -269,129 +268,6 @@ class _CrowdedError(OSError):
     """Nothing is wrong, and it is not the turn of this fetch; the text says at what."""
 
 
-class _Reply:
-    """One answer while it comes in."""
-
-    def __init__(self, bytes_max: int, wanted: Callable[[str | None], bool] | None) -> None:
-        self.received_bytes = 0
-        self.cut: str | None = None
-        """Why what was received is not all."""
-        self._wanted = wanted
-        self._raw = io.BytesIO()
-        self._transfer: list[str] = []
-        self._coded = False
-        self._locations: set[str] = set()
-        self._bytes_max = bytes_max
-        self._begun = False
-        self._status = 0
-        self._headers: tuple[tuple[str, str], ...] = ()
-        self._body = decode.Body((), bytes_max=bytes_max)
-
-    @property
-    def headed(self) -> bool:
-        return self._begun
-
-    @property
-    def content_type(self) -> str | None:
-        return _media_type([*self._values("content-type")])
-
-    @property
-    def switched(self) -> bool:
-        """An interim status as the last word (101: the server speaks another protocol from here on), or none at all."""
-        return self._status < 200
-
-    @property
-    def redirects(self) -> bool:
-        return self._status in TARGETED or (self._status == 300 and bool(self._locations))
-
-    @property
-    def may_trail(self) -> bool:
-        """A body may follow where none belongs; on a kept connection it would be taken for the next answer."""
-        return self._status in {204, 304} and any(text != "0" for text in self._values("content-length"))
-
-    def begin(self, response: aiohttp.ClientResponse) -> None:
-        self._headers = tuple((_text(name), _text(value)) for name, value in response.raw_headers)
-        self._locations = {
-            _location(value) for name, value in response.raw_headers if name.lower() == b"location" and value.strip()
-        }
-        self._begun, self._status = True, response.status
-        codings = _words(self._values("content-encoding"))
-        # Transfer codings lie on top of content codings; aiohttp undoes chunked and passes the others on.
-        transfer = _words(self._values("transfer-encoding"))
-        self._transfer = [word for word in transfer if word != "chunked"]
-        self._coded = bool(codings or self._transfer)
-        self._body = decode.Body(codings + self._transfer, bytes_max=self._bytes_max)
-        if self._transfer and "chunked" in transfer[: transfer.index(self._transfer[-1])]:
-            self._body.fault = "encoding"  # chunks inside another coding: nobody undoes that
-
-    async def read(self, response: aiohttp.ClientResponse) -> None:
-        if self._status == 304:
-            return
-        raw_max = self._bytes_max + RAW_SLACK_BYTES * self._coded
-        if self.redirects:
-            raw_max = min(raw_max, REDIRECT_BYTES_MAX)
-        elif self._wanted is not None and not self._wanted(self.content_type):
-            self.cut = "type"
-            response.close()
-            return
-        async for chunk in response.content.iter_any():
-            self.received_bytes += len(chunk)
-            room = raw_max - self._raw.tell()
-            self._raw.write(chunk[:room])
-            if self._coded:
-                self._body.feed(chunk)
-            # What no coding explains is read on all the same: an archive wants the bytes.
-            if len(chunk) > room or self._body.fault == "size":
-                self.cut = "size"
-                response.close()
-                return
-
-    def raw(self) -> bytes:
-        """What was received, without its transfer coding."""
-        raw = self._raw.getvalue()
-        if not self._transfer:
-            return raw
-        body = decode.Body(self._transfer, bytes_max=self._bytes_max + RAW_SLACK_BYTES)
-        body.feed(raw)
-        body.finish()
-        if body.fault == "size":
-            self.cut = self.cut or "size"
-        return body.data
-
-    def outcome(self, cut: str | None = None) -> records.Outcome:
-        """What the answer came to; `cut` is what ended it before its end."""
-        self.cut = self.cut or cut
-        if self.switched:
-            return records.Failed(reason="protocol", detail=f"status {self._status} as an answer")
-        if self._status == 304:
-            return records.NotModified(headers=self._headers)
-        if self.redirects:
-            # Two that differ are none: neither is to be believed (a split response shows up so).
-            location = next(iter(self._locations)) if len(self._locations) == 1 else ""
-            return records.Redirected(status=self._status, location=location, headers=self._headers)
-        truncated = self._body.fault or self.cut
-        if truncated is None and self._status == 206 and not any(map(_is_whole, self._values("content-range"))):
-            truncated = "range"  # nobody asked for a part
-        self._body.finish()  # what a decoder holds back is wanted of a torn body, too
-        return records.Fetched(
-            status=self._status,
-            headers=self._headers,
-            body=self._decoded(),
-            truncated=truncated or self._body.fault,
-            decoding=self._body.note,
-        )
-
-    def _decoded(self) -> bytes:
-        raw = self._raw.getvalue()
-        if not self._coded:
-            return raw
-        body = self._body.data
-        return raw if body == raw else body  # one copy in memory where the label was wrong
-
-    def _values(self, name: str) -> Iterator[str]:
-        return (value for header, value in self._headers if header.lower() == name)
-
-
 def redirect_target(url: str, location: str) -> tuple[str | None, str | None]:
     """Where the answer of `url` points, as a canonical URL, or None and why nowhere.
 
@@ -409,17 +285,37 @@ def redirect_target(url: str, location: str) -> tuple[str | None, str | None]:
     return None, "redirect_to_unsupported_scheme"
 
 
-def _wire_url(url: str) -> yarl.URL:
-    """`url` to be sent byte for byte: whatever would not survive that is no canonical URL."""
-    if not url.isascii() or not url.isprintable() or " " in url:
+class _Asked(NamedTuple):
+    """What all requests of an origin have in common."""
+
+    place: wire.Place
+    fields: bytes
+
+
+def _asked(origin: str, *, fields: bytes) -> _Asked:
+    """Raises ValueError for what is no origin of HTTP."""
+    url = yarl.URL(origin, encoded=True)
+    host, port = url.raw_host, url.port
+    if url.scheme not in {"http", "https"} or not host or port is None:
         raise aiohttp.InvalidURL(url)
-    return yarl.URL(url, encoded=True)
+    named = _fields({"Host": url.host_port_subcomponent or host})
+    return _Asked(wire.Place(url.scheme == "https", host, port), named + fields)
 
 
-def _conditions(etag: str | None, last_modified: str | None) -> dict[str, str]:
+def _fields(said: dict[str, str]) -> bytes:
+    """Header lines; raises ValueError for what cannot stand in one."""
+    lines = "".join(f"{name}: {value}\r\n" for name, value in said.items())
+    if any(not value.isprintable() for value in said.values()):
+        raise ValueError("a header value with a control character")
+    return lines.encode()
+
+
+def _conditions(etag: str | None, last_modified: str | None) -> bytes:
     """Both validators as conditions; one that cannot stand in a header was never a validator."""
+    if not etag and not last_modified:
+        return b""
     asked = {"If-None-Match": etag, "If-Modified-Since": last_modified}
-    return {name: value for name, value in asked.items() if value and value.isascii() and value.isprintable()}
+    return _fields({name: value for name, value in asked.items() if value and value.isascii() and value.isprintable()})
 
 
 def _failed(error: Exception, *, sent: bool) -> records.Outcome:
@@ -429,11 +325,11 @@ def _failed(error: Exception, *, sent: bool) -> records.Outcome:
             return records.Refused(reason=str(error))
         case dns.UnresolvedError():
             return records.Failed(reason="dns", detail=str(error)[:DETAIL_CHARS_MAX])
-        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError() | ssl.SSLError():
-            reason = certificates.reason_of(error)
+        case ssl.SSLError():
+            reason = tls_words.reason_of(error)
         case TimeoutError():
             reason = "timeout"
-        case aiohttp.ClientConnectorError():
+        case pool.ConnectError():
             reason = "connect"
         case aiohttp.ClientResponseError() | http_exceptions.HttpProcessingError():
             reason = "headers" if "Got more than" in detail or "Too many headers" in detail else "protocol"
@@ -444,46 +340,3 @@ def _failed(error: Exception, *, sent: bool) -> records.Outcome:
         case _:
             reason = "protocol"
     return records.Failed(reason=reason, detail=detail)
-
-
-def _words(values: Iterator[str]) -> list[str]:
-    return [word.strip().lower() for value in values for word in value.split(",") if word.strip()]
-
-
-def _is_whole(content_range: str) -> bool:
-    """Whether a Content-Range is all there is: `bytes 0-99/100`."""
-    found = WHOLE_RANGE.fullmatch(content_range)
-    return found is not None and int(found[1]) + 1 == int(found[2])
-
-
-def _media_type(values: list[str]) -> str | None:
-    """The Content-Type that counts where there are several, in lines or by commas: the last that is one.
-
-    Source: the fetch standard, "extract a MIME type"; a charset is handed on from one to the next of the same type.
-    """
-    listed = [one.strip() for value in values for one in LISTED.findall(value)]
-    found = None
-    for one in listed:
-        essence = MEDIA_TYPE.match(one)
-        if essence is None or essence[0] == "*/*":
-            continue
-        same = found is not None and found.lower().startswith(essence[0].lower())
-        if not (same and ";" not in one):
-            found = one
-    return found or next(iter(values), None)
-
-
-def _location(raw: bytes) -> str:
-    """A Location as text: UTF-8 where it is, else each high byte escaped as it stands, which is what was meant."""
-    try:
-        return raw.decode().strip()
-    except UnicodeDecodeError:
-        return HIGH_BYTES.sub(lambda found: b"%%%02X" % found[0][0], raw).decode().strip()
-
-
-def _text(raw: bytes) -> str:
-    """Header bytes as text: UTF-8 where they are, else each byte a character (RFC 9110 section 5.5)."""
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return raw.decode("latin-1")

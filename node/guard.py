@@ -1,18 +1,14 @@
 """The guard where the bytes leave: every connect and request write asks, in the step that makes it.
 
 It knows sockets and one fetch's permission, and nothing of HTTP, DNS or of who owns what. A fetch is one
-`Contact`; the context variable `CONTACT` carries it to the socket that aiohttp makes (in the fetch's own
-task, or in one that aiohttp starts from it, which inherits a copy of the context). A pooled connection is bound
-anew by `GuardedSocket.contact`: the loop's callbacks for it still run in the context of its first fetch.
+`Contact`; `open_socket` makes its socket, and a kept connection is bound anew by `GuardedSocket.contact`.
 Source: ARCHITECTURE.md, the guard (P1).
 """
 
-import contextlib
-import contextvars
 import dataclasses
 import socket
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from shared import clock
@@ -57,7 +53,6 @@ class Contact:
         self.started_boot_s: float | None = None
         self.started_wall_ms = 0
         self.refusal: str | None = None
-        self.begun = False
         self.written = False
 
     @property
@@ -65,42 +60,36 @@ class Contact:
         """A connect or a request write was let through: the site may have noticed."""
         return self.started_boot_s is not None
 
-    @contextlib.contextmanager
-    def start(self, sock: "GuardedSocket") -> Iterator[None]:
-        """Round the system call that opens a connection or begins a request."""
-        with self._passing(sock, self.permit.may_start) as read_s:
-            if self.started_boot_s is None:
-                self.started_boot_s, self.started_wall_ms = read_s, clock.wall_ms()
-            yield
+    def start(self, sock: "GuardedSocket") -> float:
+        """Ask, before the system call that opens a connection or begins a request; what `passed` wants to know."""
+        read_s = self._judged(sock, self.permit.may_start)
+        if self.started_boot_s is None:
+            self.started_boot_s, self.started_wall_ms = read_s, clock.wall_ms()
+        return read_s
 
-    @contextlib.contextmanager
-    def go_on(self, sock: "GuardedSocket") -> Iterator[None]:
-        """Round every other system call that sends: the TLS hello, buffered rests."""
-        with self._passing(sock, self.permit.may_send):
-            yield
+    def go_on(self, sock: "GuardedSocket") -> float:
+        """The same before every other system call that sends: the TLS hello, buffered rests."""
+        return self._judged(sock, self.permit.may_send)
 
-    @contextlib.contextmanager
-    def _passing(self, sock: "GuardedSocket", judge: Callable[[], str | None]) -> Iterator[float]:
+    def passed(self, sock: "GuardedSocket", read_s: float) -> None:
+        """After the system call, whatever came of it; `read_s` is when it was judged."""
+        # A process may stop between judgement and system call: what left too late is taken back (P1).
+        late_s = self.permit.clock() - read_s
+        if late_s > self.permit.check_s and self.refusal is None:
+            self.permit.on_late(late_s)
+            self._refuse(sock, "late")
+
+    def _judged(self, sock: "GuardedSocket", judge: Callable[[], str | None]) -> float:
         read_s = self.permit.clock()
         reason = judge()
         if reason is not None:
             self._refuse(sock, reason)
-        try:
-            yield read_s
-        finally:
-            # A process may stop between judgement and system call: what left too late is taken back (P1).
-            late_s = self.permit.clock() - read_s
-            if late_s > self.permit.check_s and self.refusal is None:
-                self.permit.on_late(late_s)
-                self._refuse(sock, "late")
+        return read_s
 
     def _refuse(self, sock: "GuardedSocket", reason: str) -> None:
         self.refusal = self.refusal or reason
         sock.reset_on_close()
         raise RefusalError(reason)
-
-
-CONTACT: contextvars.ContextVar[Contact] = contextvars.ContextVar("contact")
 
 
 class GuardedSocket(socket.socket):
@@ -111,21 +100,38 @@ class GuardedSocket(socket.socket):
 
     contact: Contact
 
+    # Written out in each, since a context manager costs as much as the rest of a fetch's checks.
     def connect(self, address: Any) -> None:
-        with self.contact.start(self):
+        contact = self.contact
+        read_s = contact.start(self)
+        try:
             super().connect(address)
+        finally:
+            contact.passed(self, read_s)
 
     def send(self, data: "ReadableBuffer", flags: int = 0) -> int:
-        with self.contact.go_on(self):
+        contact = self.contact
+        read_s = contact.go_on(self)
+        try:
             return super().send(data, flags)
+        finally:
+            contact.passed(self, read_s)
 
     def sendall(self, data: "ReadableBuffer", flags: int = 0) -> None:
-        with self.contact.go_on(self):
+        contact = self.contact
+        read_s = contact.go_on(self)
+        try:
             super().sendall(data, flags)
+        finally:
+            contact.passed(self, read_s)
 
     def sendmsg(self, buffers: Iterable["ReadableBuffer"], *args: Any) -> int:
-        with self.contact.go_on(self):
+        contact = self.contact
+        read_s = contact.go_on(self)
+        try:
             return super().sendmsg(buffers, *args)
+        finally:
+            contact.passed(self, read_s)
 
     def reset_on_close(self) -> None:
         """From now on closing resets: the kernel forgets unsent bytes."""
@@ -133,13 +139,12 @@ class GuardedSocket(socket.socket):
             self.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_ZERO)
 
 
-def open_socket(address: tuple[Any, ...]) -> GuardedSocket:
-    """A socket for one `getaddrinfo` row, bound to the running fetch; aiohttp's `socket_factory`."""
-    family, kind, protocol, _, _ = address
-    contact = CONTACT.get()
-    sock = GuardedSocket(family, kind, protocol)
+def open_socket(contact: Contact, ip: str) -> GuardedSocket:
+    """A socket to connect to a numeric address, bound to one fetch."""
+    sock = GuardedSocket(socket.AF_INET6 if ":" in ip else socket.AF_INET, socket.SOCK_STREAM)
     sock.contact = contact
     contact.socket = sock
+    sock.setblocking(False)  # noqa: FBT003 - the standard library's
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_SYNCNT, SYN_RETRIES)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
     return sock

@@ -68,8 +68,7 @@ async def keep(
     if tools.settings.durability == "strict":
         await asyncio.to_thread(tools.sinks.sync)  # after the commit nobody fetches this page again (P2)
     if payload is not None and duplicate is None and tools.settings.archive.dedup and _whole(answer):
-        where = records.ContentRef(url=queued.url, fetched_ms=answer.start_wall_ms)
-        await tools.answered(lambda: tools.store.remember_content(_field(payload, tools), where))
+        now.remember = (_field(payload, tools), records.ContentRef(url=queued.url, fetched_ms=answer.start_wall_ms))
     captured = content is not None and tools.settings.archive.warc
     return Kept(reason, _capture(answer, queued.url, payload, duplicate) if captured else None)
 

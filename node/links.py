@@ -1,13 +1,15 @@
 """The links, title and meta robots of one page; a bad link is dropped and counted, the page is kept; pure.
 
-A page is thinned to the few tags that matter before a tree is built of it: HTML's rules for misnested tags let
-27 KB of them grow to 700 MB of tree, and 500 KB cost minutes. For X-Robots-Tag and meta robots the source is what
-search engines publish.
+No tree is built of a page: HTML's rules for misnested tags let 27 KB of them grow to 700 MB of tree, and 500 KB cost
+minutes. The tags that matter are found in its text by HTML's tokenizer rules; the usual link is read where it stands,
+the attributes of the others in one small flat tree. For X-Robots-Tag and meta robots the source is what search
+engines publish.
 """
 
 import contextlib
 import dataclasses
 import re
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from selectolax import lexbor
@@ -19,23 +21,40 @@ TAGS_MAX: Final = 50_000  # links, bases and metas of one page; with more, it wa
 TITLE_CHARS_MAX: Final = 500  # of a title; more is a page that put its text there
 HTML_TYPES: Final = frozenset({"text/html", "application/xhtml+xml"})
 
-_LINKS: Final = "a[href],area[href],iframe[src]"
+
+def _names(*names: str) -> str:
+    """A pattern of tag names in either case; the flag for it would cost a third of the time."""
+    return "|".join("".join(f"[{char}{char.upper()}]" for char in name) for name in names)
+
+
 # Possessive throughout, and never without a match: time is linear in the page, whatever it holds. A tag of more
 # than 64 attributes (two steps each) is no link but an attack on whoever compares them pairwise.
-_KEPT: Final = "a|area|base|meta|link|iframe|frame|title|script|style|textarea|xmp"
-_STEP: Final = r"""(?:[\s/]++|[^\s/>][^\s/>=]*+(?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+)?+)?+)"""
-_NEXT_TAG = re.compile(
-    rf"(?:[^<]++|<(?:/[a-z]|(?!(?:{_KEPT})[\s/>])[a-z])[^\s/>]*+{_STEP}*+(?:>|\Z)"
-    r"|<!--(?:-?>|(?:[^-]++|-(?!-!?>))*+(?:--!?>|\Z))|<[!?][^>]*+>?+|<(?![a-z/!?])|</(?![a-z]))*+"
-    rf"(?:(?P<tag><(?P<name>{_KEPT})(?=[\s/>]){_STEP}{{0,130}}+>)"
-    rf"|<(?:{_KEPT})(?=[\s/>]){_STEP}*+(?:>|\Z)|\Z)",
-    re.IGNORECASE,
-)
+_SPACE: Final = r"\t\n\f\r "
+_VALUE: Final = rf"""[{_SPACE}]*+=[{_SPACE}]*+(?:"[^"]*+"|'[^']*+'|[^{_SPACE}>"'][^{_SPACE}>]*+"""
+_STEP: Final = rf"(?:[{_SPACE}/]++|[^{_SPACE}/>][^{_SPACE}/>=]*+(?:{_VALUE})?+)?+)"
+# The same where quotes are closed: with an open one, a tree would take the tags behind it for its value.
+_CLOSED_STEP: Final = rf"(?:[{_SPACE}/]++|[^{_SPACE}/>][^{_SPACE}/>=]*+(?:{_VALUE}|(?=>))|(?![{_SPACE}]*+=)))"
+_KEPT: Final = f"(?:{_names('a', 'area', 'base', 'meta', 'link', 'frame')})(?=[{_SPACE}/>])"
 # What stands between these and their end tags is text, not markup.
-_RAW: Final = {
-    name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE)
+_RAW: Final = f"(?:{_names('script', 'style', 'textarea', 'xmp', 'title', 'iframe')})(?=[{_SPACE}/>])"
+_RAW_END: Final = {
+    name: re.compile(rf"</{name}(?=[{_SPACE}/>])", re.IGNORECASE | re.ASCII)
     for name in ("script", "style", "textarea", "xmp", "title", "iframe")
 }
+# One attribute as most are written, but for the address, and for a rel that might say nofollow.
+_USUAL: Final = (
+    rf"[{_SPACE}]++(?:(?!href=|rel=)[a-z][a-z0-9_:-]*+=\"[^\"]*+\"|rel=\"(?:no(?:opener|referrer)|external|[ ])*+\")"
+)
+_NEXT_TAG: Final = re.compile(
+    # What is passed over: text, and a tag behind it (as most are written, or any other), a comment or its like.
+    rf"(?:[^<]*+<(?:(?:/[a-zA-Z][a-zA-Z0-9]*+|(?:[c-eg-hj-knpqru-wyz]|(?!{_KEPT}|{_RAW})[a-zA-Z])[a-zA-Z0-9]*+"
+    rf"""(?:[ ][a-z-]++(?:=(?:"[^"]*+"|'[^']*+'|[^{_SPACE}<>"'=]++))?+)*+)>"""
+    rf"|(?:/[a-zA-Z]|(?!{_KEPT}|{_RAW})[a-zA-Z])[^{_SPACE}/>]*+{_STEP}*+(?:>|\Z)"
+    r"|!--(?:-?>|(?:[^-]++|-(?!-!?>))*+(?:--!?>|\Z))|[!?][^>]*+>?+|(?![a-zA-Z/!?])|/(?![a-zA-Z])))*+[^<]*+"
+    # What is read: the usual link, or another tag that matters; one that is too long or has no end is passed over.
+    rf"(?:(?P<tag><(?:a(?:{_USUAL}){{0,30}}+[{_SPACE}]++href=\"(?P<href>[^\"\r\0]*+)\"(?:{_USUAL}){{0,30}}+"
+    rf"[{_SPACE}]*+>|(?P<name>{_KEPT}|{_RAW}){_CLOSED_STEP}{{0,130}}+>))|<(?:{_KEPT}|{_RAW}){_STEP}*+(?:>|\Z)|\Z)"
+)
 # One `<target>; name=value; name="value"` of a Link header, commas within quotes and targets left whole.
 _LINK_VALUE = re.compile(r"""[\s,]*+<([^>]*+)>((?:\s*+;(?:[^",;]++|"(?:[^"\\]|\\.)*+"?+)*+)*+)\s*+""", re.DOTALL)
 _LINK_PARAM = re.compile(r""";\s*+([^\s=;"]++)\s*+=\s*+(?:"([^"]*+)"|([^\s;"]++))""")
@@ -44,6 +63,7 @@ _REFRESH = re.compile(
     r"\s*+(?:[0-9]++[0-9.]*+|\.[0-9.]*+)(?:\s*+[;,]\s*+|\s++)(?:url\s*+=\s*+)?+(.+)", re.IGNORECASE | re.DOTALL
 )
 _UNKNOWN_TYPES: Final = frozenset({"*/*", "unknown/unknown", "application/unknown"})  # MIME sniffing standard, 7.1
+_WEB: Final = ("https://", "http://")
 _WORDS_END = re.compile(r"[\s,;]+")
 _CRAWLER = re.compile(r"[a-z0-9_.*-]+")
 # Directives of X-Robots-Tag that have a value; any other name before a colon is a crawler's.
@@ -78,27 +98,33 @@ def extract(
     charset = charsets.reader_of(encoding)
     if not is_html(body, content_type):
         return Page(charset=charset)
-    tree = lexbor.LexborHTMLParser(thinned(charsets.text_of(body, charset)))
-    noindex, nofollow = _meta_robots(tree, token.lower())
-    place = _Place(_base(tree, url, encoding), form, encoding)
-    found: tuple[tuple[str, ...], int] = ((), 0) if nofollow else _links(tree, place, links_max=links_max)
+    scan = scanned(charsets.text_of(body, charset), token.lower())
+    noindex, nofollow = _meta_robots(scan, token.lower())
+    place = urls.Page(_base(scan, url, encoding), form=form, encoding=encoding)
+    found: tuple[tuple[str, ...], int] = ((), 0) if nofollow else _links(scan, place, links_max=links_max)
     return Page(
         links=found[0],
-        title=_title(tree),
+        title=scan.title,
         charset=charset,
         nofollow=nofollow,
         noindex=noindex,
         bad_links=found[1],
-        canonical=_canonical(tree, place),
+        canonical=_canonical(scan, place),
     )
 
 
-class _Place(NamedTuple):
-    """What a page's links are read by."""
+Attributes = dict[str, str | None]
+"""Of one start tag: names in lower case, of two of one name the first; values with their references resolved."""
 
-    base: str
-    form: urls.Form
-    encoding: str
+
+class Scan(NamedTuple):
+    """What of a page's markup matters, each in its order."""
+
+    addresses: list[str]
+    """As links give them; "" for one that gives none, or says nofollow."""
+    others: list[tuple[str, Attributes]]
+    """base, link and meta."""
+    title: str | None
 
 
 def is_html(body: bytes, content_type: str | None) -> bool:
@@ -141,44 +167,82 @@ def canonical_header(values: tuple[str, ...], url: str, form: urls.Form = urls.P
     return None
 
 
-def thinned(text: str) -> str:
-    """The page's links, bases, metas and titles alone, in order, as flat markup."""
-    kept: list[str] = []
+def scanned(text: str, token: str = "") -> Scan:
+    """A page's tags that matter; meta elements of our own `token` (in lower case) among them."""
+    hrefs: list[str | None] = []  # None: its tag is the next of those that a tree must read
+    tags: list[str] = []
+    titles: list[str] = []
     at = 0
-    while at < len(text) and len(kept) < TAGS_MAX:
+    while at < len(text) and len(hrefs) < TAGS_MAX and len(tags) < TAGS_MAX:
         found = _NEXT_TAG.match(text, at)
         assert found is not None  # the pattern ends in alternatives that match anything
         at = found.end()
-        name = (found["name"] or "").lower()
-        close = _RAW[name].search(text, at) if name in _RAW else None
-        inside, at = (text[at : close.start()], close.start()) if close else ("", len(text) if name in _RAW else at)
-        if name == "title":
-            kept.append(f"<title>{inside[: TITLE_CHARS_MAX * 8]}</title>")
-        elif name in {"iframe", "frame"}:
-            # A frame outside a frameset would be dropped by the tree; a crawler follows it all the same.
-            kept.append(f"<iframe{found['tag'][len(name) + 1 :]}</iframe>")
-        elif name == "link" and "canonical" not in found["tag"].lower():
-            continue  # a style sheet, an icon: most of them
-        elif name and name not in _RAW:
-            kept.append(found["tag"])
-    return "".join(kept)
-
-
-def _links(tree: lexbor.LexborHTMLParser, place: _Place, *, links_max: int) -> tuple[tuple[str, ...], int]:
-    base, form, encoding = place
-    links: dict[str, None] = {}
-    seen: set[str] = set()
-    bad = 0
-    for raw in _hrefs(tree):
-        if raw in seen:
+        tag, href, written = found.groups()
+        if href is not None and ("&" not in href or href.count("&") == href.count("&amp;")):
+            hrefs.append(href.replace("&amp;", "&"))
             continue
-        seen.add(raw)
-        scheme = urls.SCHEME.match(raw)
-        # mailto:, javascript: and their like are no bad links, they are none; "#" is this page.
-        if raw.startswith("#") or (scheme is not None and scheme[1].lower() not in {"http", "https"}):
+        name = "a" if href is not None else (written or "").lower()
+        if name in _RAW_END:
+            close = _RAW_END[name].search(text, at)
+            inside, at = (text[at : close.start()], close.start()) if close else ("", len(text))
+            if name == "title" and not titles:
+                titles.append(inside[: TITLE_CHARS_MAX * 8])
+        if name in {"a", "area", "iframe", "frame"}:
+            # A frame outside a frameset would be dropped by the tree; a crawler follows it all the same.
+            tags.append(tag if name in {"a", "area"} else f"<iframe{tag[len(name) + 1 :]}</iframe>")
+            hrefs.append(None)
+        elif name == "base" or (name in {"link", "meta"} and _matters(name, tag.lower(), token)):
+            tags.append(tag)
+    return _read(hrefs, tags, titles)
+
+
+def _matters(name: str, tag: str, token: str) -> bool:
+    """Whether a link or meta may be one that is looked at: few are; a reference may hide any word."""
+    if name == "link":
+        return "canonical" in tag
+    if "&" in tag or "refresh" in tag:
+        return True
+    return "no" in tag and ("robots" in tag or (token != "" and token in tag))  # nofollow, noindex, none
+
+
+def _read(hrefs: list[str | None], tags: list[str], titles: list[str]) -> Scan:
+    title = titles[0] if titles else ""
+    if "&" in title or "\0" in title:
+        node = lexbor.LexborHTMLParser(f"<title>{title}</title>").css_first("title")
+        title = node.text() if node is not None else ""
+    others: list[tuple[str, Attributes]] = []
+    addresses: list[str] = []
+    for node in lexbor.LexborHTMLParser("".join(tags)).css("a,area,base,iframe,link,meta") if tags else ():
+        name = node.tag or ""
+        if name in {"base", "link", "meta"}:
+            others.append((name, node.attributes))
+        else:
+            addresses.append(_address(name, node.attributes))
+    if addresses:  # as many as there are tags: nothing among them nests, or ends another
+        read = iter(addresses)
+        addresses = [next(read, "") if href is None else href for href in hrefs]
+    else:
+        addresses = [href for href in hrefs if href is not None]
+    return Scan(addresses, others, " ".join(title.split())[:TITLE_CHARS_MAX] or None)
+
+
+def _address(name: str, attributes: Attributes) -> str:
+    rel = attributes.get("rel")
+    if rel is not None and "nofollow" in _WORDS_END.split(rel.lower()):
+        return ""
+    return attributes.get("src" if name == "iframe" else "href") or ""
+
+
+def _links(scan: Scan, page: urls.Page, *, links_max: int) -> tuple[tuple[str, ...], int]:
+    links: dict[str, None] = {}
+    bad = 0
+    for raw in dict.fromkeys((*_refreshes(scan), *scan.addresses)):  # a refresh comes first
+        if (
+            not raw or raw[0] == "#" or (":" in raw and not raw.startswith(_WEB) and _is_no_link(raw))
+        ):  # "#" is this page
             continue
         try:
-            links[urls.canonical(raw, base, form=form, encoding=encoding)] = None
+            links[page.canonical(raw)] = None
         except errors.InvalidUrl:
             bad += 1
         if len(links) >= links_max:
@@ -186,24 +250,18 @@ def _links(tree: lexbor.LexborHTMLParser, place: _Place, *, links_max: int) -> t
     return tuple(links), bad
 
 
-def _hrefs(tree: lexbor.LexborHTMLParser) -> list[str]:
-    """Every link as written, in order, a meta refresh first; rel=nofollow is left out."""
-    found = []
-    for node in tree.css("meta[http-equiv][content]"):
-        meta = node.attributes
-        if (meta["http-equiv"] or "").strip().lower() == "refresh":
-            target = refreshed(meta["content"] or "")
+def _is_no_link(raw: str) -> bool:
+    """mailto:, javascript: and their like are no bad links, they are none."""
+    scheme = urls.SCHEME.match(raw)
+    return scheme is not None and scheme[1].lower() not in {"http", "https"}
+
+
+def _refreshes(scan: Scan) -> Iterator[str]:
+    for name, meta in scan.others:
+        if name == "meta" and (meta.get("http-equiv") or "").strip().lower() == "refresh":
+            target = refreshed(meta.get("content") or "")
             if target is not None:
-                found.append(target)
-    for node in tree.css(_LINKS):
-        attributes = node.attributes
-        rel = attributes.get("rel")
-        if rel is not None and "nofollow" in _WORDS_END.split(rel.lower()):
-            continue
-        target = attributes.get("href") if "href" in attributes else attributes.get("src")
-        if target:
-            found.append(target)
-    return found
+                yield target
 
 
 def refreshed(value: str) -> str | None:
@@ -217,21 +275,19 @@ def _unquoted(target: str) -> str:
     return target[1:].partition(target[0])[0] if target[:1] in {"'", '"'} else target
 
 
-def _canonical(tree: lexbor.LexborHTMLParser, place: _Place) -> str | None:
+def _canonical(scan: Scan, page: urls.Page) -> str | None:
     """The first rel=canonical that is a URL we could crawl."""
-    for node in tree.css("link[rel][href]"):
-        attributes = node.attributes
-        href = attributes["href"]
-        if href and "canonical" in (attributes["rel"] or "").lower().split():
+    for name, link in scan.others:
+        href = link.get("href")
+        if name == "link" and href and "canonical" in (link.get("rel") or "").lower().split():
             with contextlib.suppress(errors.InvalidUrl):
-                return urls.canonical(href, place.base, form=place.form, encoding=place.encoding)
+                return page.canonical(href)
     return None
 
 
-def _base(tree: lexbor.LexborHTMLParser, url: str, encoding: str) -> str:
+def _base(scan: Scan, url: str, encoding: str) -> str:
     """The first base element's href, if it is a URL we could crawl, else the page's own."""
-    node = tree.css_first("base[href]")
-    href = node.attributes.get("href") if node is not None else None
+    href = next((base["href"] for name, base in scan.others if name == "base" and "href" in base), None)
     if not href:
         return url
     try:
@@ -240,20 +296,12 @@ def _base(tree: lexbor.LexborHTMLParser, url: str, encoding: str) -> str:
         return url
 
 
-def _meta_robots(tree: lexbor.LexborHTMLParser, token: str) -> tuple[bool, bool]:
+def _meta_robots(scan: Scan, token: str) -> tuple[bool, bool]:
     noindex = nofollow = False
-    for node in tree.css("meta[name][content]"):
-        meta = node.attributes
-        name = (meta["name"] or "").strip().lower()
-        if name == "robots" or (token and name == token):
+    for name, meta in scan.others:
+        named = (meta.get("name") or "").strip().lower() if name == "meta" and "content" in meta else ""
+        if named and named in {"robots", token}:
             words = set(_WORDS_END.split((meta["content"] or "").lower()))
             noindex = noindex or bool(words & {"noindex", "none"})
             nofollow = nofollow or bool(words & {"nofollow", "none"})
     return noindex, nofollow
-
-
-def _title(tree: lexbor.LexborHTMLParser) -> str | None:
-    node = tree.css_first("title")
-    if node is None:
-        return None
-    return " ".join(node.text().split())[:TITLE_CHARS_MAX] or None

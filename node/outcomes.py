@@ -8,6 +8,9 @@ import msgspec
 from node import fetch, recrawl, revisit, robots_moves, traps, turn
 from shared import clock, config, records
 
+READ_AHEAD = 8  # URLs that a commit hands out where some were refused: more may be
+NEXT = 2  # where none was
+
 Refusals = list[tuple[records.QueuedUrl, str]]
 """URLs that may not be asked for, and why."""
 
@@ -33,6 +36,7 @@ def of_page(
         done=(*base.done, queued),
         pages=((queued.url, found),),
         visits=1,
+        ahead=READ_AHEAD if refused else NEXT,
         bytes=answer.body_bytes,
         price=price,
     )

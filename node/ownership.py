@@ -6,53 +6,44 @@ are numbered as in ARCHITECTURE.md, "Ownership".
 A site of ours is gained with the first of an unbroken run of views in which this incarnation owns it (rule 4). It is
 claimed in the store when every earlier incarnation is past that view, or VL + G after the view was seen (rule 6),
 and visited a full delay after the claim.
+
+Of the sites that are ours at most `held_max` are held in memory; the others stay in the store, unclaimed or claimed
+(rule 10). One that rests, all of it committed, with nothing to do for now or with its share of visits done, makes room
+for another, and nothing of it is remembered. Taken up again it is gained like any other: claimed under the newest
+epoch, which changes nothing where that is its tenure still, and visited a full delay after the answer. So P1 rests on
+no memory of it, nor on the store's: its last request was over before it was let go. Its commits go on from the
+store's running number.
 """
 
-import bisect
-import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
+from node import holding
+from node.effects import Abandon, Acknowledge, Claim, Effect, Moved, ReadArcs, Ready, Released, Stopped
+from node.holding import Held, Phase
 from shared import agreement, errors, records, ring
 from shared.placement import Placement
 
+HELD_MAX: Final = 100_000  # as in config.Node.sites_held_max
+DYING_PER_TICK: Final = 2_000  # lost records are given back to the machine in portions: 100,000 at once take a while
 
-class Phase(enum.StrEnum):
-    """Where one site stands."""
-
-    WAITING = "waiting"  # gained; an earlier owner may still act
-    CLAIMING = "claiming"  # asked of the store, not answered yet
-    RESTING = "resting"  # ours; nothing is on
-    VISITING = "visiting"  # a visit is on
-    LEAVING = "leaving"  # lost while a visit was on
-
-
-@dataclass(slots=True)
-class Held:
-    """One site of this node. Times are boot seconds."""
-
-    site: str
-    phase: Phase
-    tenure: int = 0
-    record: records.SiteRecord | None = None
-    ready_s: float = float("inf")
-    """No request before this moment."""
-    n: int = 0
-    """Running number of the next commit."""
-    stale: bool = False
-    """The store may hold more than `record` says: ask again."""
-    moved: bool = False
-    """The site came from another tenure, and this one has made no request yet."""
-    handoff: records.Handoff | None = None
-    """The entry of that move in the handoff log; its second one comes with the first request."""
-    gained_s: float = 0.0
-    """When the view that gave the site was first seen."""
-    last_start_s: float | None = None
-    """Of this tenure's last request."""
-    crawl_delays: dict[str, float | None] = field(default_factory=dict)
-    """Seconds asked for by each origin, as far as this tenure knows."""
-    following: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """robots.txt -> where its redirects had led, and how many there were, when the next was put off."""
+# With the states and effects that every caller of this module handles.
+__all__ = [
+    "Abandon",
+    "Acknowledge",
+    "Claim",
+    "Effect",
+    "Era",
+    "Held",
+    "Moved",
+    "Ownership",
+    "Phase",
+    "ReadArcs",
+    "Ready",
+    "Released",
+    "Stopped",
+]
 
 
 @dataclass(slots=True)
@@ -66,84 +57,38 @@ class Era:
     how: Mapping[str, records.Settled] = field(default_factory=dict)
 
 
-# --- effects --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ReadArcs:
-    """Read the index of these arcs and tell which sites there are (`found`)."""
-
-    arcs: tuple[ring.Arc, ...]
-    overridden: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """Claim (or read again) these sites in the store, each under its `claim_epoch`; answer each with `claimed`."""
-
-    sites: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """The site has something to do at `at_s`."""
-
-    site: str
-    at_s: float
-    priority: int
-
-
-@dataclass(frozen=True, slots=True)
-class Abandon:
-    """These sites are lost with a visit on: let it end within `stop_s`, then reset it."""
-
-    sites: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Acknowledge:
-    """Everything lost up to this epoch is stopped and committed."""
-
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Stopped:
-    """Nothing of the lost incarnation is on any more."""
-
-    incarnation: int
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """A site came from another tenure: one entry of the handoff log."""
-
-    held: Held
-    cause: records.Cause
-    settled_by: records.Settled
-    record: records.SiteRecord
-
-
-Effect = ReadArcs | Claim | Ready | Abandon | Acknowledge | Stopped | Moved
-
-
 class Ownership:
     """The sites of one node; every method applies one event and returns the effects, in order."""
 
-    def __init__(self, me: str, *, silence_s: float, delay_min_s: float, slack: float = agreement.SLACK) -> None:
+    def __init__(
+        self,
+        me: str,
+        *,
+        silence_s: float,
+        delay_min_s: float,
+        held_max: int = HELD_MAX,
+        share_visits: int = holding.SHARE_VISITS,
+        slack: float = agreement.SLACK,
+    ) -> None:
         self.me = me
-        self.sites: dict[str, Held] = {}
+        self.holding = holding.Holding(held_max, share_visits=share_visits)
+        self.sites = self.holding.sites
         self.eras: list[Era] = []
         self.incarnation = 0
         self.applied = 0
         self._silence_s = silence_s
         self._delay_min_s = delay_min_s
         self._slack = slack
-        self._ordered: list[tuple[int, str]] = []  # (position, site) of `sites`: what an arc takes is one slice
+        self._now_s = 0.0  # of the last event that carried a time
+        self._since = 0  # the first epoch of this incarnation
+        self._made_room = False  # in this incarnation: a claim may take up again what was held before
         self._leaving: dict[str, Held] = {}
+        self._dying: list[Held] = []
         self._fates: dict[str, str] = {}
         self._stopping: int | None = None
-        self._waiting: set[str] = set()
+        self._waiting: dict[int, dict[str, None]] = {}  # epoch of the view that gave them -> sites
+        self._claiming: set[str] = set()
+        self._visiting: dict[str, Held] = {}
 
     # -- questions
 
@@ -178,16 +123,31 @@ class Ownership:
         ]
 
     def unclaimed(self) -> int:
-        return sum(1 for held in self.sites.values() if held.phase in (Phase.WAITING, Phase.CLAIMING))
+        """Held sites that are not claimed yet."""
+        return len(self._claiming) + sum(len(group) for group in self._waiting.values())
+
+    def phases(self) -> dict[str, int]:
+        """How many held sites stand where."""
+        claiming, visiting = len(self._claiming), len(self._visiting)
+        waiting = self.unclaimed() - claiming
+        resting = len(self.sites) - waiting - claiming - visiting
+        return {Phase.WAITING: waiting, Phase.CLAIMING: claiming, Phase.RESTING: resting, Phase.VISITING: visiting}
+
+    def waiting(self) -> list[str]:
+        """Sites that an earlier owner may still act on."""
+        return [site for group in self._waiting.values() for site in group]
 
     # -- events
 
     def adopted(self, now_s: float, change: agreement.Adopt) -> list[Effect]:
         """Views were agreed: stop what they take, look for what they give (rule 4)."""
+        self._now_s = now_s
         effects: list[Effect] = []
         if not change.whole or change.incarnation != self.incarnation:
             effects += self._lose_all()
             self.eras.clear()
+            if change.incarnation != self.incarnation:
+                self._since, self._made_room = change.views[0][0], False
             self.incarnation, self.applied = change.incarnation, 0
         gained: list[ring.Arc] = []
         overridden: set[str] = set()
@@ -200,6 +160,7 @@ class Ownership:
             overridden |= set(before.placement.view.overrides) if before else set()
             self.eras.append(era)
         self._prune()
+        self.holding.moved()
         if self.eras[-1].mine and (gained or overridden):
             effects.append(ReadArcs(tuple(gained), tuple(sorted(overridden))))
         return effects + self._claim_cleared() + self._acknowledge()
@@ -214,29 +175,31 @@ class Ownership:
 
     def ticked(self, now_s: float) -> list[Effect]:
         """VL + G after a view was seen, nobody earlier can act, whoever is silent (rule 6, second half)."""
+        self._now_s = now_s
+        self.holding.give_back(self._dying[-DYING_PER_TICK:])
+        del self._dying[-DYING_PER_TICK:]
         ripe = [era for era in self.eras if era.cleared_s is None and now_s >= era.seen_s + self._silence_s]
         for era in ripe:
             era.cleared_s = now_s
         return self._claim_cleared() if ripe else []
 
     def found(self, sites: Iterable[str]) -> list[Effect]:
-        """These sites exist, or have something new to do."""
+        """These sites exist, or have something new to do; those that there is no room for are found again later."""
         claims: list[str] = []
-        fresh: list[Held] = []
+        fresh: list[tuple[str, Era]] = []
         for site in dict.fromkeys(sites):
             held = self.sites.get(site)
             if held is None:
                 era = self.gained_in(site)
                 if era is not None:
-                    fresh.append(Held(site, Phase.WAITING if era.cleared_s is None else Phase.CLAIMING))
+                    fresh.append((site, era))
             elif held.phase is Phase.RESTING:
-                held.phase = Phase.CLAIMING
+                self._ask(held)
                 claims.append(site)
             else:
                 held.stale = True
-        self._hold(fresh)
-        claims += [held.site for held in fresh if held.phase is Phase.CLAIMING]
-        return [Claim(tuple(claims))] if claims else []
+        effects = self._hold(fresh, claims) if fresh else []
+        return [*effects, Claim(tuple(claims))] if claims else effects
 
     def claim_epoch(self, site: str) -> int | None:
         """Under which epoch to claim now; None where no answer is awaited any more."""
@@ -255,24 +218,29 @@ class Ownership:
         if record is None:
             # Somebody newer: our view is old, and the next one will say so. Until then it waits as if gained again.
             held.phase, held.tenure = Phase.WAITING, 0
-            self._waiting.add(site)
+            self._claiming.discard(site)
+            self._waiting.setdefault(self.eras[-1].placement.epoch, {})[site] = None
             return []
+        self._now_s = now_s
+        self._claiming.discard(site)
         fresh = held.tenure == 0
         # A refresh never takes the number back: the store may have forgotten commits that we remember.
         held.tenure, held.phase, held.n = epoch, Phase.RESTING, record.n if fresh else max(held.n, record.n)
         effects: list[Effect] = []
         if fresh:
             held.ready_s = self._first_contact(now_s, record)
-            if record.owner is not None:
+            if self._came(record):
                 effects.append(self._moved(held, record))
+            self.holding.took(record)
         else:
             held.ready_s = max(held.ready_s, now_s + record.due_in_s * self._slack)
-        held.record = record
+        self.holding.learn(held, record)
         if held.stale:
             # Something was queued while the answer was on its way.
-            held.stale, held.phase = False, Phase.CLAIMING
+            held.stale = False
+            self._ask(held)
             return [*effects, Claim((site,))]
-        return effects + self._next(now_s, held)
+        return effects + self._rest(now_s, held)
 
     def start(self, now_s: float, site: str) -> Held | None:
         """Begin a visit if the site is ours, at rest, due and has something to do."""
@@ -282,6 +250,9 @@ class Ownership:
         if not held.record.head:
             return None
         held.phase = Phase.VISITING
+        held.visits += 1
+        self._visiting[site] = held
+        self.holding.busy(site)
         return held
 
     def finished(self, now_s: float, held: Held, answer: records.Committed | None) -> list[Effect]:
@@ -290,24 +261,29 @@ class Ownership:
             if self._leaving.get(held.site) is held:
                 del self._leaving[held.site]
             return self._acknowledge()
+        self._now_s = now_s
+        self._visiting.pop(held.site, None)
         held.phase = Phase.RESTING
         if answer is None:
-            held.phase = Phase.CLAIMING
+            self._ask(held)
             return [Claim((held.site,))]
-        held.record, held.n = answer.record, max(held.n, answer.record.n)
+        self.holding.learn(held, answer.record)
+        held.n = max(held.n, answer.record.n)
         # The larger of our own and the record's: a late commit of an earlier tenure may have lengthened it.
         held.ready_s = max(held.ready_s, now_s + answer.record.due_in_s * self._slack)
         if held.stale:
-            held.stale, held.phase = False, Phase.CLAIMING
+            held.stale = False
+            self._ask(held)
             return [Claim((held.site,))]
-        return self._next(now_s, held)
+        return self._rest(now_s, held)
 
     def fenced(self, held: Held) -> list[Effect]:
         """A newer tenure owns the site: let it go; the next view says whose it is."""
         if held.phase is Phase.LEAVING:
             self._leaving.pop(held.site, None)
             return self._acknowledge()
-        self._drop(held.site)
+        self._visiting.pop(held.site, None)
+        self.holding.drop(held.site)
         # If our view gives it to us still, it is gained anew: claimed again, and visited a full delay later.
         return self.found([held.site])
 
@@ -336,56 +312,80 @@ class Ownership:
             return []
         if not after.mine:
             return self._lose_all()
-        taken = [
-            site
-            for arc in ring.moved_arcs(before.placement.ring, after.placement.ring)
-            if arc.source == self.me
-            for site in self._within(arc)
-        ]
-        taken += {**before.placement.view.overrides, **after.placement.view.overrides}
-        lost = dict.fromkeys(site for site in taken if site in self.sites and after.placement.owner(site) != self.me)
-        return self._let_go(list(lost))
+        circle = after.placement.ring
+        lost: list[str] = []
+        for arc in ring.moved_arcs(before.placement.ring, circle):
+            if arc.source == self.me:
+                lost += self.holding.cut(*circle.closed(arc))
+        placed = {**before.placement.view.overrides, **after.placement.view.overrides}.keys() & self.sites.keys()
+        return self._left(self.holding.lose(self._overridden(lost, placed, after) if placed else lost))
+
+    def _overridden(self, cut: list[str], placed: set[str], after: Era) -> list[str]:
+        """Overrides win over the arcs: what is lost of those cut out of the circle, and of the sites placed by hand."""
+        lost = dict.fromkeys(cut)
+        for site in sorted(placed):
+            ours = after.placement.owner(site) == self.me
+            if ours and site in lost:
+                del lost[site]
+                self.holding.put_in(site)
+            elif not ours and site not in lost:
+                lost[site] = None
+                self.holding.take_out(site)
+        return list(lost)
 
     def _lose_all(self) -> list[Effect]:
-        return self._let_go(list(self.sites))
+        return self._left(self.holding.lose_all())
 
-    def _let_go(self, sites: list[str]) -> list[Effect]:
-        busy = []
-        for site in sites:
-            held = self.sites[site]
-            self._drop(site)
-            if held.phase is Phase.VISITING:
-                held.phase = Phase.LEAVING
-                self._leaving[site] = held
-                busy.append(site)
-        return [Abandon(tuple(busy))] if busy else []
+    def _left(self, lost: list[Held]) -> list[Effect]:
+        """What is on is to end, the rest is forgotten."""
+        if not lost:
+            return []
+        self._dying += lost
+        sites = [held.site for held in lost]
+        if self._claiming:
+            self._claiming.difference_update(sites)
+        for group in self._waiting.values():
+            for site in group.keys() & sites:
+                del group[site]
+        busy = [held for site in sorted(self._visiting) if (held := self._visiting[site]).site not in self.sites]
+        for held in busy:
+            del self._visiting[held.site]
+            held.phase = Phase.LEAVING
+            self._leaving[held.site] = held
+        effects: list[Effect] = [Abandon(tuple(held.site for held in busy))] if busy else []
+        return [*effects, Released(tuple(sites))]
 
-    def _hold(self, fresh: list[Held]) -> None:
-        for held in fresh:
-            self.sites[held.site] = held
-            if held.phase is Phase.WAITING:
-                self._waiting.add(held.site)
-        if len(fresh) == 1:
-            bisect.insort(self._ordered, (self._position(fresh[0].site), fresh[0].site))
-        elif fresh:
-            self._ordered += [(self._position(held.site), held.site) for held in fresh]
-            self._ordered.sort()  # nearly sorted: cheaper than as many insertions
+    def _hold(self, fresh: list[tuple[str, Era]], claims: list[str]) -> list[Effect]:
+        """Take these into memory, as many as there is room for; those that may be claimed are added to `claims`."""
+        gone = self.holding.make_room(len(fresh), self._now_s)
+        room = max(0, self.holding.held_max - len(self.sites))
+        if room < len(fresh):
+            self.holding.refused()
+        taken = []
+        for site, era in fresh[:room]:
+            if era.cleared_s is None:
+                taken.append(Held(site, Phase.WAITING))
+                self._waiting.setdefault(era.placement.epoch, {})[site] = None
+            else:
+                taken.append(Held(site, Phase.CLAIMING))
+                self._claiming.add(site)
+                claims.append(site)
+        self.holding.add(taken, self.eras[-1].placement.ring.algorithm)
+        if not gone:
+            return []
+        self._made_room = True
+        return [Released(tuple(held.site for held in gone))]
 
-    def _drop(self, site: str) -> None:
-        del self.sites[site]
-        self._waiting.discard(site)
-        at = bisect.bisect_left(self._ordered, (self._position(site), site))
-        del self._ordered[at]
+    def _ask(self, held: Held) -> None:
+        """An answer of the store is awaited."""
+        held.phase = Phase.CLAIMING
+        self._claiming.add(held.site)
+        self.holding.busy(held.site)
 
-    def _position(self, site: str) -> int:
-        circle = self.eras[-1].placement.ring
-        return ring.position(circle.algorithm, site)
-
-    def _within(self, arc: ring.Arc) -> list[str]:
-        """Held sites of an arc: a superset by one point at either end, so the caller asks the owner."""
-        low = bisect.bisect_left(self._ordered, (arc.start, ""))
-        high = bisect.bisect_right(self._ordered, (arc.end + 1, ""))
-        return [site for _, site in self._ordered[low:high]]
+    def _rest(self, now_s: float, held: Held) -> list[Effect]:
+        assert held.record is not None
+        self.holding.rests(held, now_s, max(held.record.delay_s, self._delay_min_s) * self._slack)
+        return self._next(now_s, held)
 
     def _prune(self) -> None:
         """Views before the last one whose earlier owners are past change nothing any more."""
@@ -395,15 +395,20 @@ class Ownership:
 
     def _claim_cleared(self) -> list[Effect]:
         """Claim every waiting site whose gain is cleared; those whose gain is not stay."""
-        ripe = []
-        for site in self._waiting:
-            era = self.gained_in(site)
-            if era is not None and era.cleared_s is not None:
-                ripe.append(site)
+        # Whoever is past a view is past every one before it, so what is cleared are the first of them.
+        cleared = max((era.placement.epoch for era in self.eras if era.cleared_s is not None), default=0)
+        ripe: dict[str, None] = {}
+        for epoch in [epoch for epoch in sorted(self._waiting) if epoch <= cleared]:
+            ripe |= self._waiting.pop(epoch)
+        return self._claim(ripe)
+
+    def _claim(self, ripe: Iterable[str]) -> list[Effect]:
+        """These waited long enough."""
         for site in ripe:
-            self._waiting.discard(site)
             self.sites[site].phase = Phase.CLAIMING
-        return [Claim(tuple(sorted(ripe)))] if ripe else []
+        self._claiming.update(ripe)
+        claims = tuple(ripe)
+        return [Claim(claims)] if claims else []
 
     def _acknowledge(self) -> list[Effect]:
         if self._leaving:
@@ -420,6 +425,16 @@ class Ownership:
     def _first_contact(self, now_s: float, record: records.SiteRecord) -> float:
         """Rule 6: a full delay after the claim, and whatever longer pause the record holds."""
         return now_s + max(record.delay_s, self._delay_min_s, record.due_in_s) * self._slack
+
+    def _came(self, record: records.SiteRecord) -> bool:
+        """Did this claim bring the site from another tenure than one of this incarnation?"""
+        if record.owner is None:
+            return False
+        if not self._made_room:
+            return True
+        # Taken up again: under a newer view than its last stay, or under the same, where its due is not the claim's.
+        again = record.owner == self.me and record.owner_epoch >= self._since
+        return not again and record.n == 0 and record.due_in_s > 0
 
     def _moved(self, held: Held, record: records.SiteRecord) -> Moved:
         era = self.gained_in(held.site)
@@ -456,5 +471,5 @@ def _gained(me: str, before: Era | None, after: Era) -> list[ring.Arc]:
     if not after.mine:
         return []
     if before is None or not before.mine:
-        return [arc for arc in after.placement.ring.arcs() if arc.target == me]
+        return after.placement.ring.arcs_of(me)
     return [arc for arc in ring.moved_arcs(before.placement.ring, after.placement.ring) if arc.target == me]

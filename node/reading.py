@@ -7,8 +7,9 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from node import charsets, fetch, links, sitemaps, traps, turn
 from shared import errors, records, urls
@@ -19,8 +20,7 @@ NESTED_MAX = 5  # sitemaps that name sitemaps: the protocol knows one level
 T = TypeVar("T")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """A URL that an answer names, and what it says of it."""
 
     url: str
@@ -32,8 +32,8 @@ class Target:
 class Found:
     """What an answer says."""
 
-    targets: tuple[Target, ...] = ()
-    """What is to be offered, in its order."""
+    targets: tuple[tuple[str, str, int], ...] = ()
+    """What is to be offered, in its order: each a Target, or its three fields as they stand."""
     page: links.Page | None = None
     """None where the body was not read as a page."""
     refused: str | None = None
@@ -60,7 +60,8 @@ async def found(answer: fetch.Answer, queued: records.QueuedUrl, tools: turn.Too
     page = await _page(answer, outcome, queued.url, tools)
     meta = records.trail("page", queued.depth + 1)
     found = dict.fromkeys((*_refreshed(outcome, queued.url, tools), *page.links))
-    targets = () if page.nofollow else tuple(Target(url, meta) for url in found)
+    # Plain rows: forty named ones a page cost as much as reading its links.
+    targets = () if page.nofollow else tuple(zip(found, itertools.repeat(meta), itertools.repeat(0), strict=False))
     return Found(targets=targets, page=page)
 
 
@@ -101,12 +102,15 @@ async def _page(answer: fetch.Answer, outcome: records.Fetched, url: str, tools:
         form=tools.form,
     )
     page = await _off_loop(read, len(outcome.body))
-    noindex, nofollow = links.robots_directives(_values(outcome, "x-robots-tag"), tools.token)
+    said, linked = _values(outcome, "x-robots-tag"), _values(outcome, "link")
+    if not said and not linked:  # most answers
+        return page
+    noindex, nofollow = links.robots_directives(said, tools.token)
     return dataclasses.replace(
         page,
         noindex=page.noindex or noindex,
         nofollow=page.nofollow or nofollow,
-        canonical=page.canonical or links.canonical_header(_values(outcome, "link"), url, tools.form),
+        canonical=page.canonical or links.canonical_header(linked, url, tools.form),
     )
 
 
@@ -120,7 +124,7 @@ def _refreshed(outcome: records.Fetched, url: str, tools: turn.Tools) -> Iterato
 
 
 def _values(outcome: records.Fetched, name: str) -> tuple[str, ...]:
-    return tuple(value for header, value in outcome.headers if header.lower() == name)
+    return tuple([value for header, value in outcome.headers if header.lower() == name])
 
 
 async def _sitemap(

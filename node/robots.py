@@ -17,6 +17,7 @@ VERDICTS_MAX: Final = 1_024  # remembered per file, of files with so many patter
 FORBIDDEN: Final = frozenset({401, 403})
 NAMES: Final = ("rules", "last_good", "allow", "forbidden_allowed", "forbidden", "unreachable", "elsewhere")
 
+_ABSOLUTE = re.compile(r"https?://[^/?#]+(/[^#]*)")  # as all queued URLs are
 _MAX_AGE = re.compile(r"(?:^|[\s,])(?:max-age\s*=\s*\"?([0-9]{1,9})|no-cache|no-store)(?![^\s,\"])", re.IGNORECASE)
 
 
@@ -53,6 +54,8 @@ class Rules:
 
     def allowed(self, url: str) -> bool:
         """Whether this URL (absolute, or a path) may be fetched; /robots.txt always may (RFC 9309 2.2.2)."""
+        if self._matcher is None and self._blanket:
+            return True  # as most origins say
         return self.why(url)[0]
 
     def why(self, url: str) -> tuple[bool, int | None]:
@@ -179,6 +182,9 @@ def named(record: records.RobotsRecord) -> str:
 
 def path_of(url: str) -> str:
     """Path and query of a URL as rules see it: from the first slash after the authority, fragment dropped."""
+    usual = _ABSOLUTE.fullmatch(url)
+    if usual is not None:
+        return usual[1]
     url = url.partition("#")[0]
     if url.startswith("/") and not url.startswith("//"):
         return url

@@ -1,18 +1,18 @@
-"""Carries out what `ownership` decides: reads arcs, claims, starts visits, ends them, and writes the handoff log.
+"""Carries out what `ownership` decides: starts visits, ends them, and writes the handoff log; `claiming` does the rest.
 
 One per node, on its event loop. State changes happen in `ownership`, between awaits; what waits is here.
 """
 
 import asyncio
+import contextlib
 import time
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 import msgspec
 import tenacity
 
-from node import chronicle, disk, fetch, guard, ownership, schedule, steering, turn, visit
+from node import chronicle, claiming, disk, fetch, guard, ownership, schedule, steering, turn, visit
 from shared import (
     agreement,
     clock,
@@ -23,18 +23,10 @@ from shared import (
     membership,
     metrics,
     records,
-    ring,
 )
 
-CLAIMS_PER_CALL = 128  # one trip to the store; a gain of many sites is claimed in such batches
-STRICT_CLAIMS_PER_CALL = 1_024  # where each trip waits for a disk
 RETRY_MIN_S, RETRY_MAX_S = 0.1, 2.0  # between tries of a store that is away
-INBOX_S = 0.2  # between looks into the inbox
-INBOX_MAX = 1_000
-READ_AGAIN_S = 60.0  # every owner reads its own arcs again: whatever hint was lost, no site stays unknown
-ASK_IDLE_S = 300.0  # idle sites are read again too, more seldom: they are many, and a hint is seldom lost
 WATCH_S = 0.05  # how soon lost authority ends transfers in flight
-DAMAGED_S = 300.0  # a site that cannot be read is asked for again: an operator may have mended it
 CUT_S = 0.5  # from the reset of a transfer to the end of its visit
 
 T = TypeVar("T")
@@ -59,7 +51,9 @@ class Runner:
             self.me,
             silence_s=membership.settings_of(settings.membership).silence_s,
             delay_min_s=settings.politeness.delay_min_s,
+            held_max=settings.node.sites_held_max,
         )
+        self.claiming = claiming.Claiming(settings, self, owned=self.owned, store=store, session=session, counts=counts)
         self.due = schedule.Schedule()
         self.steering = steering.Steering(settings)
         self.chronicle = chronicle.Chronicle(self.me, store_ms_at=self.store_ms_at)
@@ -81,18 +75,16 @@ class Runner:
         self._fetcher = fetcher
         self._session = session
         self._counts = counts
-        self._claims: deque[tuple[str, ...]] = deque()
-        self._idle: deque[str] = deque()
-        self._arcs: deque[ownership.ReadArcs] = deque()
         self._abandoned: dict[str, float] = {}
         self._cut: dict[asyncio.Task[None], float] = {}
-        self._damaged: dict[str, float] = {}
-        """Sites that the store's bytes do not let us work on, and when they are claimed again."""
         self._parked: set[str] = set()
         """Sites that are paused and have something to do: looked at again when what is paused changes."""
         self._work = asyncio.Event()
+        """Something was queued for a worker other than the one that starts visits."""
+        self._free = asyncio.Event()
+        """A visit may be started: one has ended, or a site has something to do."""
         self._group: asyncio.TaskGroup | None = None
-        self.disk = disk.Disk(settings.node.out, counts=counts, over=lambda: self.over, on_back=self._work.set)
+        self.disk = disk.Disk(settings.node.out, counts=counts, over=lambda: self.over, on_back=self._free.set)
 
     # -- what the session says
 
@@ -123,21 +115,36 @@ class Runner:
             match effect:
                 case ownership.Ready():
                     self.due.put(effect.site, effect.at_s, priority=effect.priority)
+                    self._free.set()
+                    continue  # nearly all: one a visit
                 case ownership.Claim():
-                    self._claims.append(effect.sites)
+                    self.claiming.claim(effect.sites)
                 case ownership.ReadArcs():
-                    self._arcs.append(effect)
+                    self.claiming.read(effect)
                 case ownership.Abandon():
                     until_s = clock.boot_s() + self.settings.membership.stop_s
                     self._abandoned.update(dict.fromkeys(effect.sites, until_s))
-                case ownership.Acknowledge():
-                    self._session().feed(agreement.Applied(effect.epoch))
-                case ownership.Stopped():
-                    self._session().feed(agreement.Stopped(effect.incarnation))
+                case ownership.Acknowledge() | ownership.Stopped():
+                    self._tell(effect)
+                case ownership.Released():
+                    self.due.drop(effect.sites)
+                    self._parked.difference_update(effect.sites)
+                    self.claiming.forget(effect.sites)
                 case ownership.Moved():
                     self.chronicle.moved(effect)
                     self._counts.moves.labels(effect.settled_by).inc()
+            self.wake()
+
+    def wake(self) -> None:
+        """Whoever waits in `worked` looks again."""
         self._work.set()
+
+    def _tell(self, effect: ownership.Acknowledge | ownership.Stopped) -> None:
+        """The session waits for these."""
+        if isinstance(effect, ownership.Acknowledge):
+            self._session().feed(agreement.Applied(effect.epoch))
+        else:
+            self._session().feed(agreement.Stopped(effect.incarnation))
 
     # -- workers
 
@@ -145,116 +152,18 @@ class Runner:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
             self._group = group
-            group.create_task(self._claim_forever())
-            group.create_task(self._read_arcs_forever())
-            group.create_task(self._read_inbox_forever())
+            for worker in self.claiming.workers():
+                group.create_task(worker())
             group.create_task(self._write_log_forever())
             group.create_task(self._watch_forever())
             group.create_task(self._dispatch_forever())
-
-    async def _claim_forever(self) -> None:
-        """One claim at a time, so that answers come in the order of the questions; idle sites when nothing presses."""
-        while not self.over:
-            if self._claims:
-                sites = self._next_claims()
-                await self.answered(lambda: self._claim(sites))  # noqa: B023 - awaited here
-            elif self._idle:
-                idle = [self._idle.popleft() for _ in range(min(len(self._idle), CLAIMS_PER_CALL))]
-                self.apply(self.owned.found(site for site in idle if site in self.owned.sites))
-            else:
-                await self._worked()
-
-    def _next_claims(self) -> list[str]:
-        """What waits, in its order, as much as one trip takes."""
-        room = STRICT_CLAIMS_PER_CALL if self.settings.durability == "strict" else CLAIMS_PER_CALL
-        sites: list[str] = []
-        while self._claims and len(sites) < room:
-            waiting = self._claims.popleft()
-            taken = room - len(sites)
-            sites += waiting[:taken]
-            if waiting[taken:]:
-                self._claims.appendleft(waiting[taken:])
-        return list(dict.fromkeys(sites))
-
-    async def _claim(self, sites: Sequence[str]) -> None:
-        """Ask for those sites of which an answer is still awaited, each under the epoch that it has by now."""
-        groups: dict[tuple[int, bool], list[ownership.Held]] = {}
-        for site in sites:
-            epoch = self.owned.claim_epoch(site)
-            if epoch is not None:
-                held = self.owned.sites[site]
-                groups.setdefault((epoch, held.tenure == epoch), []).append(held)
-        for (epoch, again), group in groups.items():
-            names = [held.site for held in group]
-            delay_s = self.settings.politeness.delay_min_s
-            answers = await self.store.claim(names, self.me, epoch, delay_s=delay_s, again=again)
-            now_s = clock.boot_s()
-            if None in answers:
-                self._session().feed(agreement.Outdated(self.store.newest_tenure))
-            for held, record in zip(group, answers, strict=True):
-                if isinstance(record, errors.DamagedSite):
-                    self._bench(held, record)
-                elif self.owned.sites.get(held.site) is held:
-                    self.apply(self.owned.claimed(now_s, held.site, epoch, record))
-
-    def _bench(self, held: ownership.Held, error: errors.DamagedSite) -> None:
-        """Leave a site alone that cannot be read or written; it stays unclaimed, which is seen from outside."""
-        log.error("site.damaged", site=held.site, tenure=held.tenure, error=str(error), again_s=DAMAGED_S)
-        self._counts.damaged.inc()
-        self._damaged[held.site] = clock.boot_s() + DAMAGED_S
-
-    async def _read_arcs_forever(self) -> None:
-        """Gained arcs at once, all of ours now and then."""
-        next_s, idle_s = clock.boot_s() + READ_AGAIN_S, clock.boot_s() + ASK_IDLE_S
-        while not self.over:
-            held = self.owned.placement
-            if self._arcs:
-                asked = self._arcs.popleft()
-                arcs, overridden = asked.arcs, asked.overridden
-            elif held is not None and clock.boot_s() >= next_s:
-                arcs = tuple(arc for arc in held.ring.arcs() if arc.target == self.me)
-                overridden = tuple(site for site, node in held.view.overrides.items() if node == self.me)
-                next_s = clock.boot_s() + READ_AGAIN_S
-                if clock.boot_s() >= idle_s:
-                    idle_s = clock.boot_s() + ASK_IDLE_S
-                    self._idle.extend(self.owned.idle())
-            else:
-                await self._worked(1.0)
-                continue
-            if held is None:
-                continue
-            await self.answered(lambda: self._read_arcs(held.ring, arcs, overridden))  # noqa: B023 - awaited here
-
-    async def _read_arcs(self, circle: ring.Ring, arcs: tuple[ring.Arc, ...], overridden: tuple[str, ...]) -> None:
-        self._find(site for site in overridden if site not in self.owned.sites)
-        async for page in self.store.sites_in(ring.index_ranges(circle, arcs)):
-            self._find(site for site in page if site not in self.owned.sites)
-
-    def _find(self, sites: Iterable[str]) -> None:
-        self.apply(self.owned.found([site for site in sites if self.owned.owner_of(site) == self.me]))
-
-    async def _read_inbox_forever(self) -> None:
-        while not self.over:
-            await asyncio.sleep(INBOX_S)
-            if self.owned.placement is None:
-                continue
-            sites = await self.answered(lambda: self.store.inbox(self.me, at_most=INBOX_MAX))
-            if not sites or self.owned.placement is None:
-                continue
-            by_owner: dict[str, list[str]] = {}
-            for site in dict.fromkeys(sites):
-                by_owner.setdefault(self.owned.owner_of(site) or self.me, []).append(site)
-            self.apply(self.owned.found(by_owner.pop(self.me, ())))
-            for owner, others in by_owner.items():
-                await self.answered(lambda owner=owner, others=others: self.store.wake(owner, others))  # type: ignore[misc]
-            await self.answered(lambda sites=sites: self.store.empty_inbox(self.me, len(sites)))  # type: ignore[misc]
 
     async def _write_log_forever(self) -> None:
         while not self.over:
             if self.chronicle.waiting:
                 await self.answered(lambda: self.chronicle.write(self.store))
             else:
-                await self._worked(1.0)
+                await self.worked(1.0)
 
     async def _watch_forever(self) -> None:
         """Tick the waits; end transfers when authority ends, and those on lost sites when their time is up."""
@@ -273,9 +182,7 @@ class Runner:
                 if site in self.visits:
                     # What is cut short is still logged and committed (P3); only a visit that hangs elsewhere is not.
                     self._cut[self.visits[site]] = now_s + CUT_S
-            for site in [site for site, again_s in self._damaged.items() if now_s >= again_s]:
-                del self._damaged[site]
-                self.apply([ownership.Claim((site,))])
+            self.claiming.try_damaged(now_s)
             for task in [task for task, at_s in self._cut.items() if now_s >= at_s or task.done()]:
                 if task.done():
                     del self._cut[task]
@@ -297,7 +204,8 @@ class Runner:
                 wait_s = 0.25
             elif len(self.visits) >= self.settings.node.concurrency or not self._may_start():
                 wait_s = 0.05
-            await self._worked(wait_s)
+            await _set(self._free, wait_s)
+            self._free.clear()
 
     def _may_start(self) -> bool:
         heard = self.steering
@@ -305,22 +213,18 @@ class Runner:
             return False
         return heard.heard and not heard.all_paused and self._session().authority()
 
-    async def _worked(self, timeout_s: float = 0.25) -> None:
+    async def worked(self, timeout_s: float = 0.25) -> None:
         """Wait until something was queued, at most so long."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._work.wait()
-        except TimeoutError:
-            return
-        # Every waiter must see it before it is cleared.
-        await asyncio.sleep(0)
-        self._work.clear()
+        if await _set(self._work, timeout_s):
+            await asyncio.sleep(0)  # every waiter must see it before it is cleared
+            self._work.clear()
 
     # -- visits
 
     def _start(self, site: str, now_s: float) -> None:
         if self.steering.paused(site):
             self._parked.add(site)
+            self.owned.holding.put_by(site)
             return
         held = self.owned.sites.get(site)
         if held is not None and held.phase is ownership.Phase.RESTING and held.record and not held.record.head:
@@ -350,7 +254,7 @@ class Runner:
             fenced = True
         except errors.DamagedSite as error:
             damaged = True
-            self._bench(held, error)
+            self.claiming.bench(held, error)
         except errors.StoreUnavailable as error:
             self.lose_store(error)
         except asyncio.CancelledError:
@@ -359,6 +263,7 @@ class Runner:
         finally:
             self.visits.pop(held.site, None)
             self._abandoned.pop(held.site, None)
+            self._free.set()
         if fenced:
             self.fenced += 1
             self._counts.fenced.inc()
@@ -390,12 +295,23 @@ class Runner:
         self._counts.late_contacts.inc()
         log.error("contact.late", late_s=round(late_s, 3))
 
-    async def persist(self, held: ownership.Held, change: records.Commit) -> records.Committed:
+    async def persist(self, now: turn.Turn, change: records.Commit) -> records.Committed:
         """Commit; while the store is away, again, as long as the site may still be committed by us."""
+        held = now.held
         held.n += 1
         began_s = clock.boot_s()
         answer = await self.answered(
-            lambda: self.store.commit(held.site, self.me, held.tenure, held.n, _aged(change, clock.boot_s() - began_s))
+            lambda: self.store.commit(
+                held.site,
+                self.me,
+                held.tenure,
+                held.n,
+                _aged(change, clock.boot_s() - began_s),
+                offers=now.offers,
+                remember=now.remember,
+                owner_of=self.owned.owner_of,
+                pages_max=self.settings.limits.pages_per_site_max,
+            )
         )
         self.pages += change.visits
         self._counts.pages.inc(change.visits)
@@ -416,12 +332,13 @@ class Runner:
         if held.moved:
             held.moved = False
             self.chronicle.first_request(held, answer)
+            self.wake()
             self._counts.takeover_seconds.observe(max(0.0, answer.start_boot_s - held.gained_s))
 
     def note_epoch(self, view: records.View, epoch: int) -> None:
         """Our proposal became the view."""
         self.chronicle.agreed(self.owned.placement, view, epoch, boot_s=clock.boot_s())
-        self._work.set()
+        self.wake()
 
     # -- the operator
 
@@ -436,12 +353,23 @@ class Runner:
             if held is not None and held.phase is ownership.Phase.RESTING:
                 head = held.record.head if held.record else ()
                 self.due.put(site, max(now_s, held.ready_s), priority=head[0].priority if head else -1)
-        self._work.set()
+        self._free.set()
 
     # -- the store
 
     async def answered(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Ask the store, again and again while it is away and the session goes on; a cancellation may be lost."""
+        try:
+            answer = await ask()  # the usual case by itself: a retrying object costs as much as the trip
+        except errors.StoreUnavailable as error:
+            self.lose_store(error)
+            if self.over:
+                raise
+            answer = await self._asked_again(ask)
+        self.find_store()
+        return answer
+
+    async def _asked_again(self, ask: Callable[[], Awaitable[T]]) -> T:
         async for attempt in tenacity.AsyncRetrying(
             wait=tenacity.wait_exponential_jitter(multiplier=RETRY_MIN_S, max=RETRY_MAX_S, jitter=RETRY_MIN_S),
             retry=tenacity.retry_if_exception_type(errors.StoreUnavailable),
@@ -454,7 +382,6 @@ class Runner:
                 except errors.StoreUnavailable as error:
                     self.lose_store(error)
                     raise
-        self.find_store()
         return answer
 
     def lose_store(self, error: errors.StoreUnavailable) -> None:
@@ -470,7 +397,7 @@ class Runner:
         if self.trouble is not None:
             log.info("store.back")
             self.trouble = None
-            self._work.set()
+            self._free.set()
 
     async def measure_clock(self) -> None:
         """The store's TIME against ours: what a log needs to compare moments of two machines."""
@@ -489,6 +416,14 @@ class Runner:
     def clock_error_ms(self) -> int:
         """How far this machine's wall clock may be from the store's."""
         return round(abs(self.store_offset_ms) + self._round_trip_ms / 2 + 1)
+
+
+async def _set(event: asyncio.Event, timeout_s: float) -> bool:
+    """Wait until it is set, at most so long."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    return event.is_set()
 
 
 def _aged(change: records.Commit, waited_s: float) -> records.Commit:

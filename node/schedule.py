@@ -4,6 +4,12 @@ Pure: a heap of moments and a heap of what they have made ready. Times are boot 
 """
 
 import heapq
+from collections.abc import Iterable
+from typing import Final
+
+STALE_MIN: Final = (
+    1_000  # replaced entries that are borne before they are looked for; beyond, as many as there are sites
+)
 
 
 class Schedule:
@@ -23,6 +29,13 @@ class Schedule:
         self._count += 1
         self._when[site] = (at_s, priority, self._count)
         heapq.heappush(self._future, (at_s, self._count, site))
+        if len(self._future) + len(self._ready) > 2 * len(self._when) + STALE_MIN:
+            self._sweep()
+
+    def drop(self, sites: Iterable[str]) -> None:
+        """Hold these no longer."""
+        for site in sites:
+            self._when.pop(site, None)
 
     def take(self, now_s: float) -> str | None:
         """The next site that is due, taken out; None while there is none."""
@@ -49,6 +62,13 @@ class Schedule:
             at_s, number, site = heapq.heappop(self._future)
             if self._current(site, number):
                 heapq.heappush(self._ready, (-self._when[site][1], at_s, number, site))
+
+    def _sweep(self) -> None:
+        """Forget the entries that were replaced: as many as are left, so each is paid for by the `put` it came with."""
+        self._future = [entry for entry in self._future if self._current(entry[2], entry[1])]
+        self._ready = [entry for entry in self._ready if self._current(entry[3], entry[2])]
+        heapq.heapify(self._future)
+        heapq.heapify(self._ready)
 
     def _current(self, site: str, number: int) -> bool:
         entry = self._when.get(site)

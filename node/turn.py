@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from node import fetch, guard, ownership, politeness, robots, steering, traps
+from node import fetch, guard, known, ownership, politeness, robots, steering, traps
 from node.sinks import pages
 from shared import agreement, clock, config, frontier, logs, metrics, records, sites, urls
 
@@ -54,11 +54,12 @@ class Tools:
     """Ask the store, again and again while it is away."""
     store_ms: Callable[[], int]
     """The store's TIME as this machine knows it: what a record says may have been written by another."""
-    persist: Callable[[ownership.Held, records.Commit], Awaitable[records.Committed]]
-    """Commit, and try again while the store is away and the site is ours."""
+    persist: Callable[["Turn", records.Commit], Awaitable[records.Committed]]
+    """Commit with what the turn found, and try again while the store is away and the site is ours."""
     on_request: Callable[[ownership.Held, fetch.Answer, int], None]
     rules: "OrderedDict[tuple[str, str], Robots]" = field(default_factory=OrderedDict)
-    offered: "OrderedDict[int, None]" = field(default_factory=OrderedDict)
+    offered: known.Known = field(default_factory=known.Known)
+    """Digests of what was offered and answered: links that every page repeats do not travel again."""
     kept: Answered = once
     """Write to the disk, again and again while it takes nothing."""
 
@@ -83,6 +84,12 @@ class Turn:
     permit: guard.Permit
     pace: politeness.Pace | None = None
     """What the last request asks for; None before any was sent."""
+    offers: list[records.Offer] = field(default_factory=list)
+    """What the answer names, to be taken with the commit (P2)."""
+    digests: list[int] = field(default_factory=list)
+    """Of each of `offers`, as `Tools.offered` knows it."""
+    remember: tuple[bytes, records.ContentRef] | None = None
+    """Under what the archive's copy of the answer's content is to be known, with the commit."""
 
     @property
     def record(self) -> records.SiteRecord:

@@ -47,8 +47,12 @@ async def visit(now: turn.Turn, tools: turn.Tools) -> records.Committed | None:
 
 async def _persist(now: turn.Turn, tools: turn.Tools, change: records.Commit | None) -> records.Committed | None:
     if change is None:
+        if now.offers:
+            await offering.ahead(now, tools)
         return None
-    return await tools.persist(now.held, outcomes.with_slots(change, now.record, tools.settings))
+    answer = await tools.persist(now, outcomes.with_slots(change, now.record, tools.settings))
+    offering.heard(now.offers, now.digests, answer.verdicts, tools)
+    return answer
 
 
 async def _ask_robots(now: turn.Turn, tools: turn.Tools, origin: str) -> records.Commit | None:

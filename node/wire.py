@@ -1,64 +1,76 @@
-"""aiohttp's connections under the guard: which socket, which address, one request a fetch, what is kept open.
+"""One connection as aiohttp's parser reads it, under the guard: what is sent, what comes in, and where heads end.
 
-It also keeps what went out and what came in as bytes, since aiohttp only hands on what it made of them. It is the
-only file that knows aiohttp's inner parts (`TCPConnector._factory`, `_get` and `_resolve_host`,
-`ResponseHandler.data_received`); the tests pin each use. Nothing here judges: `node.guard` does.
+It also keeps what went out and what came in as bytes, since the parser only hands on what it made of them. It is the
+only file that knows aiohttp's inner parts (`ResponseHandler` and its `data_received`); the tests pin each use. Nothing
+here judges: `node.guard` does.
 """
 
 import asyncio
-import collections
-import functools
+import math
 import re
 import ssl
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, cast
 
 import aiohttp
-from aiohttp import abc, client_proto, helpers, http_exceptions
+from aiohttp import client_proto, helpers, http_exceptions
 
 from node import dns, guard
 
-KEEP_ALIVE_S = 15.0  # the usual delay of a site comes round within it; few servers wait longer
 HEAD_BYTES_MAX = 1024 * 1024  # all header lines of one answer together: memory, not manners
 INTERIMS_MAX = 512  # 1xx answers and empty lines before the answer itself: each costs a pass over what came with it
 INTERIM = re.compile(rb"\s*(?:HTTP/\d\.\d 1\d\d|$)")  # a head that another follows: 1xx, or an empty line
 FIRST_LINE_BYTES = 16
 PROTOCOL = b"HTTP/"
+USUAL = re.compile(rb"HTTP/1\.\d [2-9]\d\d")
 CONTENT_LENGTH = re.compile(rb"^content-length[ \t]*:([^\r\n]*)\r?\n", re.IGNORECASE | re.MULTILINE)
 SPACE_BEFORE_COLON = re.compile(rb"^([!#$%&'*+.^_`|~0-9A-Za-z-]++)[ \t]++:", re.MULTILINE)
 TRANSFER_ENCODING = re.compile(rb"^transfer-encoding[ \t]*:", re.IGNORECASE | re.MULTILINE)
 Judge = Callable[[ssl.SSLObject], str | None]
-REQUEST_TARGET = re.compile(rb"\AGET [^ ]* HTTP/")
+
+
+class Place(NamedTuple):
+    """An origin, as connections are kept for it."""
+
+    secure: bool
+    host: str
+    port: int
 
 
 class Exchange(guard.Contact):
-    """One fetch: the guard's contact, with the address it goes to and the connection it got."""
+    """One fetch: the guard's contact, with the address it goes to, the connection it got, and when it is to end.
+
+    Moments are of the loop's clock.
+    """
 
     def __init__(self, permit: guard.Permit) -> None:
         super().__init__(permit)
         self.address: dns.Address | None = None
         self.handler: Handler | None = None
         self.scope: asyncio.Timeout | None = None
-        self._end_s: float | None = None
+        self.end_s = self.step_end_s = math.inf
+        """Of the whole, and of the step that it is at."""
+        self.quiet_s = math.inf
+        """How long nothing may come."""
+        self.heard_s = 0.0
+        """When the request went out, or a whole head or a piece of a body came; a head that drips is no word."""
         self.aborted = False
         self.wait_s = 0.0
         """Until this fetch may be tried again, where it was not its turn."""
-        self.target = b""
-        """Path and query to ask for, where the URL library would say something else; empty: as it says."""
         self.request = b""
         """The request's head as it was written; empty until then."""
         self.head = b""
         """The answer's head as it came; of interim answers nothing is kept."""
 
-    def expect(self, within_s: float | None) -> None:
-        """Until the next call, end sooner than the whole fetch would; None: at the end of the whole."""
-        if self.scope is None or self.aborted:
-            return
-        if self._end_s is None:
-            self._end_s = self.scope.when()
-        now_s = asyncio.get_running_loop().time()
-        ends = [end_s for end_s in (self._end_s, None if within_s is None else now_s + within_s) if end_s is not None]
-        self.scope.reschedule(min(ends, default=None))
+    def ends_s(self) -> float:
+        """When it has to end, for all that is known now."""
+        return min(self.end_s, self.step_end_s, self.heard_s + self.quiet_s)
+
+    def expire(self) -> None:
+        """Its time is over: whoever waits for it gets a TimeoutError."""
+        self.end_s = self.step_end_s = self.quiet_s = math.inf
+        if self.scope is not None and not self.scope.expired():
+            self.scope.reschedule(asyncio.get_running_loop().time())
 
     def reset(self) -> None:
         """Take the connection down at once: the kernel forgets what it has not sent."""
@@ -71,73 +83,39 @@ class Exchange(guard.Contact):
         """End the fetch from outside."""
         self.aborted = True
         self.reset()
-        if self.scope is not None and not self.scope.expired():
-            self.scope.reschedule(asyncio.get_running_loop().time())
+        self.expire()
 
 
-class Connector(aiohttp.TCPConnector):
-    """Opens guarded sockets to the address its exchange names, and lets each exchange ask once."""
+class Deadlines:
+    """Ends the exchanges whose time is over; one timer for all, set to the nearest end that was known."""
 
-    def __init__(self, *, connections: int, tls: ssl.SSLContext | None, judge: Judge | None = None) -> None:
-        """`judge` says what is wrong with a certificate, where `tls` lets every one pass."""
-        super().__init__(
-            limit=connections,
-            keepalive_timeout=KEEP_ALIVE_S,
-            happy_eyeballs_delay=None,
-            socket_factory=guard.open_socket,
-            use_dns_cache=False,
-            resolver=aiohttp.ThreadedResolver(),  # never asked; the default would open a resolver of its own
-            ssl=tls if tls is not None else True,
-        )
-        self.idle: collections.OrderedDict[Handler, None] = collections.OrderedDict()
-        self._idle_max = 4 * connections
-        loop = asyncio.get_running_loop()
-        self._factory = cast(
-            "functools.partial[client_proto.ResponseHandler]", functools.partial(Handler, loop, self.idle, judge)
-        )
+    def __init__(self) -> None:
+        self.open: set[Exchange] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._at_s = math.inf
 
-    async def connect(
-        self, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
-    ) -> aiohttp.connector.Connection:
-        exchange = current()
-        if exchange.begun:
-            # aiohttp sends an idempotent request again when the server hangs up; a second request is a second
-            # contact without a delay (P1).
-            raise aiohttp.ClientConnectionError("hung up without an answer, and one fetch is one request")
-        exchange.begun = True
-        connection = await super().connect(req, traces, timeout)
-        cast("Handler", connection.protocol).begin(exchange)
-        return connection
+    def look_by(self, at_s: float) -> None:
+        """Look no later than this: an exchange ends then. Ends that move later need no word."""
+        if at_s >= self._at_s:
+            return
+        self.close()
+        self._at_s = at_s
+        self._timer = asyncio.get_running_loop().call_at(at_s, self._look)
 
-    async def _get(self, key: Any, traces: list[Any]) -> aiohttp.connector.Connection | None:
-        """An idle connection, if it leads to the address that was judged for this exchange."""
-        address = current().address
-        while (connection := await super()._get(key, traces)) is not None:
-            handler = cast("Handler", connection.protocol)
-            if handler.address == address and not handler.should_close:
-                return connection
-            connection.close()
-        return None
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._at_s = None, math.inf
 
-    async def _resolve_host(self, host: str, port: int, traces: Sequence[Any] | None = None) -> list[abc.ResolveResult]:
-        del port, traces
-        address = current().address
-        assert address is not None, "an exchange connects after its look-up"
-        return [abc.ResolveResult(hostname=host, host=address.ip, port=address.port, family=0, proto=0, flags=0)]
-
-    def keep(self, handler: "Handler") -> None:
-        """A connection went back to the pool; beyond a bound the one that has waited longest is closed."""
-        if handler.is_connected() and not handler.should_close:
-            self.idle[handler] = None
-        while len(self.idle) > self._idle_max:
-            self.idle.popitem(last=False)[0].close()
-
-    def drop_idle(self, site: str | None) -> None:
-        """Close what waits in the pool for a site, or for all."""
-        for handler in [one for one in self.idle if site in (None, one.socket.contact.permit.site)]:
-            del self.idle[handler]
-            handler.socket.reset_on_close()
-            handler.abort()
+    def _look(self) -> None:
+        self.close()
+        now_s = asyncio.get_running_loop().time()
+        for one in self.open:
+            if one.ends_s() <= now_s:
+                one.expire()
+        nearest_s = min((one.ends_s() for one in self.open), default=math.inf)
+        if nearest_s < math.inf:
+            self.look_by(nearest_s)
 
 
 class Handler(client_proto.ResponseHandler):
@@ -146,19 +124,23 @@ class Handler(client_proto.ResponseHandler):
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        idle: "collections.OrderedDict[Handler, None]",
+        sock: guard.GuardedSocket,
+        place: Place,
+        address: dns.Address,
+        *,
+        lost: "Callable[[Handler], None]",
         judge: Judge | None,
     ) -> None:
+        """`lost` is told when the connection has come to its end."""
         super().__init__(loop)
-        sock, self.address = current().socket, current().address
-        assert sock is not None, "the socket is made before its protocol"
-        self.socket = sock
+        self.socket, self.place, self.address = sock, place, address
+        self.waits_since_s: float | None = None
+        """Since when (the loop's clock) it has been idle; None while it is in use."""
         self.tls_fault: str | None = None
         """What is wrong with the server's certificate, where that is told and not refused."""
-        self._judge = judge
+        self._lost, self._judge = lost, judge
         self.broken: BaseException | None = None
         """Why the body in hand ends before its end."""
-        self._idle = idle
         self._used = self._headed = False
         self._head_bytes = self._interims = 0
         self._first_line = b""
@@ -167,9 +149,13 @@ class Handler(client_proto.ResponseHandler):
         self.ambiguous = False
         """The last answer's head told its length in two ways: nobody knows what follows it (RFC 9112 section 6.3)."""
 
+    @property
+    def site(self) -> str:
+        """Whom it serves, or served last."""
+        return self.socket.contact.permit.site
+
     def begin(self, exchange: Exchange) -> None:
         """The connection serves this exchange from now on, and asks its permit."""
-        self._idle.pop(self, None)
         self._used = self.socket.contact is not exchange
         self.socket.contact = exchange
         exchange.socket, exchange.handler = self.socket, self
@@ -177,15 +163,35 @@ class Handler(client_proto.ResponseHandler):
         self._headed, self._head_bytes, self._interims, self._first_line, self._seam = False, 0, 0, b"", b""
         self._held, self.ambiguous = bytearray(), False
 
+    def ask(self, head: bytes, *, line_max: int, headers_max: int) -> None:
+        """Send the head of a GET, and have its answer parsed; raises OSError, for one where the guard refuses."""
+        self.set_response_params(
+            read_until_eof=True,
+            auto_decompress=False,
+            max_line_size=line_max,
+            max_field_size=line_max,
+            max_headers=headers_max,
+        )
+        if self.transport is None or self.transport.is_closing():
+            raise aiohttp.ClientConnectionResetError("closed before it was asked")
+        self.transport.write(head)
+
+    async def answer(self) -> tuple[int, tuple[tuple[bytes, bytes], ...], aiohttp.StreamReader]:
+        """Status, header fields and body of the answer; interim answers are passed over (RFC 9110 section 15.2)."""
+        while True:
+            message, body = await self.read()
+            if not 100 <= message.code < 200 or message.code == 101:
+                return message.code, message.raw_headers, body
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         guarded = GuardedTransport(cast("asyncio.Transport", transport), self.socket)
         super().connection_made(cast("asyncio.Transport", guarded))
-        secured = transport.get_extra_info("ssl_object")
+        secured = transport.get_extra_info("ssl_object") if self._judge is not None else None
         if self._judge is not None and secured is not None:
             self.tls_fault = self._judge(secured)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._idle.pop(self, None)
+        self._lost(self)
         if exc is not None and self._payload is not None and not self._payload.is_eof():
             # A body that runs until the end of the connection would count as whole after a reset.
             self.broken = exc
@@ -203,12 +209,21 @@ class Handler(client_proto.ResponseHandler):
         if data and not self._asked():
             # An answer to no question (a 408 before the server hangs up, a split response) would be taken for the
             # next one's.
-            self._idle.pop(self, None)
+            self._lost(self)
             self.force_close()
             self.abort()
             return
+        contact = self.socket.contact
+        if self._headed and isinstance(contact, Exchange):
+            contact.heard_s = self._loop.time()
         if self._headed or not data:
             super().data_received(data)
+            return
+        if not self._head_bytes and (end := _usual(data)):
+            self._headed = True
+            self._take_head(data[:end])
+            if end < len(data) and self.transport is not None:
+                super().data_received(data[end:])
             return
         while data and self.transport is not None:
             if self._headed:
@@ -227,7 +242,7 @@ class Handler(client_proto.ResponseHandler):
 
         A server that has too many connections may say so at once, before the first request of one.
         """
-        return self not in self._idle and (self.socket.contact.written or not self._used)
+        return self.waits_since_s is None and (self.socket.contact.written or not self._used)
 
     def _parse(self, piece: bytes) -> None:
         """Hand a head on when it is whole: as the parser takes it, and kept as it came."""
@@ -240,11 +255,15 @@ class Handler(client_proto.ResponseHandler):
             self.transport.abort()
         elif not self._first_line:  # `_cut` found an end
             head, self._held = bytes(self._held), bytearray()
-            contact = self.socket.contact
-            if self._headed and isinstance(contact, Exchange):
-                contact.head = head
-            head, self.ambiguous = _unambiguous(head)
-            super().data_received(head)
+            self._take_head(head)
+
+    def _take_head(self, head: bytes) -> None:
+        contact = self.socket.contact
+        if isinstance(contact, Exchange):
+            contact.heard_s = self._loop.time()
+            contact.head = head if self._headed else b""
+        head, self.ambiguous = _unambiguous(head)
+        super().data_received(head)
 
     def _cut(self, data: bytes) -> tuple[bytes, bytes]:
         """`data` up to the end of a head, if there is one in it, and the rest.
@@ -270,6 +289,9 @@ class GuardedTransport:
     def __init__(self, inner: asyncio.Transport, sock: guard.GuardedSocket) -> None:
         self._inner = inner
         self._socket = sock
+        # What is called for every request, without the way round by __getattr__.
+        self.is_closing = inner.is_closing
+        self.pause_reading, self.resume_reading = inner.pause_reading, inner.resume_reading
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -280,12 +302,14 @@ class GuardedTransport:
             self._inner.write(data)
             return
         contact.written = True
-        if isinstance(contact, Exchange) and contact.target:
-            data = REQUEST_TARGET.sub(lambda _: b"GET %s HTTP/" % contact.target, data, count=1)
-        with contact.start(self._socket):
+        read_s = contact.start(self._socket)
+        try:
             if isinstance(contact, Exchange):
-                contact.request = bytes(data)
+                contact.request = data
+                contact.heard_s = asyncio.get_running_loop().time()
             self._inner.write(data)
+        finally:
+            contact.passed(self._socket, read_s)
         if contact.refusal is not None:
             raise guard.RefusalError(contact.refusal)
 
@@ -300,6 +324,10 @@ def _unambiguous(head: bytes) -> tuple[bytes, bool]:
     The parser refuses all three, though RFC 9112 sections 6.3 and 5.1 say what they mean. The flag: the length was told
     twice over.
     """
+    return (head, False) if _is_plain(head) else _closely(head)
+
+
+def _closely(head: bytes) -> tuple[bytes, bool]:
     head = SPACE_BEFORE_COLON.sub(rb"\1:", head)
     lengths = [value.strip() for line in CONTENT_LENGTH.findall(head) for value in line.split(b",")]
     if not lengths:
@@ -316,6 +344,28 @@ def _unambiguous(head: bytes) -> tuple[bytes, bool]:
     return begin + CONTENT_LENGTH.sub(b"", head[first.end() :]), False
 
 
+def _usual(data: bytes) -> int:
+    """Where the head ends of an answer that begins with `data` and its last status, as most do; 0: look closer."""
+    if USUAL.match(data) is None:
+        return 0
+    end = _head_end(data)
+    return end if end <= HEAD_BYTES_MAX else 0
+
+
+def _is_plain(head: bytes) -> bool:
+    """Whether nothing of that can be in a head, by a quick look: most have one length or none, and no odd spaces."""
+    if b" :" in head or b"\t:" in head:
+        return False
+    small = head.lower()
+    at = small.find(b"\ncontent-length:")
+    if at < 0:
+        return True
+    end = small.find(b"\n", at + 1)
+    return (
+        b"," not in small[at:end] and b"\ncontent-length:" not in small[end:] and b"\ntransfer-encoding:" not in small
+    )
+
+
 def _head_end(window: bytes) -> int:
     """Where the first head in `window` ends; 0 if none does. Lines may end in a bare newline."""
     wide = window.find(b"\n\r\n")
@@ -323,8 +373,3 @@ def _head_end(window: bytes) -> int:
     if bare >= 0:
         return bare + 2
     return wide + 3 if wide >= 0 else 0
-
-
-def current() -> Exchange:
-    """The exchange of the running fetch."""
-    return cast("Exchange", guard.CONTACT.get())

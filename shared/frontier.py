@@ -13,29 +13,19 @@ import asyncio
 import hashlib
 import itertools
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib import resources
 from typing import Any, Literal, Self, TypeVar
 
-import msgspec
+from shared import board, durability, errors, keys, packing, records, slots, stores
 
-from shared import durability, errors, keys, packing, records, scope, slots, stores
-
-OFFERS_PER_CALL = 500  # of one site, so that one script splits at most three buckets of the seen set
-PARTS_PER_BREATH = 100  # small ones, packed in one go
-CALLS_PER_TRIP = 256  # commands sent before their answers are read: bounds the memory of both ends
-SEALED_PER_TRIP = 1_024  # strict: each trip waits for a disk, so there are fewer of them
+OFFERS_PER_CALL = 500  # so that one script is short, and splits at most three buckets of a site's seen set
+URLS_PER_BREATH = 500  # packed in one go: some milliseconds
 RANGES_PER_TRIP = 16  # of the site index, each answering with at most a page
 PAGE_OF_SITES = 1_000
-REPORT_S = 60  # a report is written every second; one this old is of a node that is gone
 UNTOLD_PER_CALL = 10_000
 UNTOLD_MAX = 100_000  # hints owed beyond it are dropped: owners read their arcs again
-INBOX_MAX = 100_000  # hints beyond it are dropped: owners read their arcs again
-INBOX_S = 3_600  # the same for the inbox of a node that never comes back
-HANDOFFS_MAX = 1_000_000
-SCOPES_PER_TRIP = 64  # batches of seeds' rules: each may hold a thousand
-PAUSE_VERSION = "#"  # among the names of paused sites, which it cannot be: it counts what was said of them
 ROBOTS_PER_TRIP = 16  # robots answers read at once: each may hold 500 KiB
 
 Command = durability.Command
@@ -51,32 +41,32 @@ class Script:
         self.sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
+PARTS = {"offer": ("site", "take"), "commit": ("site", "take")}
+
+
 def _script(name: str) -> Script:
-    """The first line of its file (flags for the store), site.lua, the rest of its file."""
+    """The first line of its file (flags for the store), what it shares with others, the rest of its file."""
     folder = resources.files("shared") / "lua"
     first, _, rest = (folder / f"{name}.lua").read_text().partition("\n")
-    return Script(f"{first}\n{(folder / 'site.lua').read_text()}\n{rest}")
+    shared = "\n".join((folder / f"{part}.lua").read_text() for part in PARTS.get(name, ("site",)))
+    return Script(f"{first}\n{shared}\n{rest}")
 
 
 SCRIPTS = {name: _script(name) for name in ("offer", "claim", "try", "commit", "look")}
 READING = {"look"}
 
 
-class Frontier:
+class Frontier(board.Board):
     """The connections to the store of one cluster."""
 
-    def __init__(self, store: stores.Store, cluster: str, *, call_s: float, strict: bool) -> None:
-        self.cluster = cluster
-        self._store = store
-        self._call_s = call_s
-        self._strict = strict
-        self._keys = keys.RedisKeys(cluster)
+    def __init__(self, store: stores.Store, cluster: str, *, call_s: float, strict: bool, together: bool) -> None:
+        super().__init__(store, cluster, call_s=call_s, strict=strict)
+        self._together = together
+        """One script may touch the keys of several sites: one server, which shares its slots with no other."""
         self.newest_tenure = 0
         """The latest epoch for which a claim was refused."""
         self._untold: dict[str, None] = {}
         """Sites that went from idle to pending, or may have, and whose owner has no hint yet."""
-        self._report = msgspec.json.Decoder(records.NodeReport)
-        self._handoff = msgspec.json.Decoder(records.Handoff)
 
     @classmethod
     async def open(cls, url: str, cluster: str, *, call_s: float = 2.0, durability: Durability = "default") -> Self:
@@ -88,14 +78,16 @@ class Frontier:
         names = keys.RedisKeys(cluster)
         store = slots.Clustered(where, names) if where.clustered else stores.Single(where, mark=names.mark())
         try:
+            await store.everywhere(("TIME",))  # who is not let in is told so by a short command, not by a long one
             for script in SCRIPTS.values():
                 await store.load(script.text, ())
             if durability == "strict":
                 await store.seal()
+            together = not where.clustered and await _alone(store)
         except errors.CrawlError:
             await store.close()
             raise
-        return cls(store, cluster, call_s=call_s, strict=durability == "strict")
+        return cls(store, cluster, call_s=call_s, strict=durability == "strict", together=together)
 
     def servers(self) -> list[tuple[str, int]]:
         """(host, port) of the store's servers that its URL may not name."""
@@ -103,11 +95,6 @@ class Frontier:
 
     async def close(self) -> None:
         await self._store.close()
-
-    async def ping(self) -> int:
-        """The store's TIME in milliseconds; a cluster's is that of the first of its masters, and all must answer."""
-        ((seconds, microseconds),) = (await self._store.everywhere(("TIME",)))[0]
-        return int(seconds) * 1000 + int(microseconds) // 1000
 
     async def run_id(self) -> str:
         """Another one after each start of a server: what was remembered of its answers may then be wrong."""
@@ -125,47 +112,65 @@ class Frontier:
         owner_of: Callable[[str], str | None],
         pages_max: int,
     ) -> list[str]:
-        """`accepted`, `known`, `full` or `damaged` (nothing was taken) for each offer, in their order.
+        """`accepted`, `known`, `changed`, `full` or `damaged` (nothing was taken) for each offer, in their order.
 
         P2: the index first, since an empty site in it is harmless and a queue out of it would be lost; then
-        the queues; the owner's hint last, since it is never the only trace.
+        the queues; the owner's hint last, since it is never the only trace. On one server a script does all three.
         """
-        shards: dict[int, dict[str, int]] = defaultdict(dict)
-        by_site: dict[str, list[int]] = defaultdict(list)
-        for at, offer in enumerate(offers):
-            shards[offer.score >> 40][offer.site] = offer.score
-            by_site[offer.site].append(at)
-        index = [self._index(shard, sites) for shard, sites in shards.items()]
+        calls = packing.shares(offers, most=OFFERS_PER_CALL, together=self._together)
+        index = [] if self._together else self._index((offer.site, offer.score) for offer in offers)
         await self._trip(index)
-
-        parts = [(site, part) for site, whole in by_site.items() for part in _chunks(whole, OFFERS_PER_CALL)]
-        asked = []
-        for count, (site, part) in enumerate(parts, 1):
-            asked.append((site, packing.offer([offers[at] for at in part], pages_max=pages_max)))
-            if count % PARTS_PER_BREATH == 0 or len(part) == OFFERS_PER_CALL:
+        asked, packed = [], 0
+        for call in calls:
+            asked.append((call[0].site, packing.offer(self._asked(call, offers, owner_of, pages_max))))
+            packed += sum(len(share.at) for share in call)
+            if packed >= URLS_PER_BREATH:
+                packed = 0
                 await asyncio.sleep(0)  # the loop's other work: thousands of URLs take a tenth of a second
         try:
             # Strict: the index again, with the queues. A store that crashed since may have lost it.
             answers = await self._run("offer", asked, lasting=True, before=index)
         except (errors.StoreUnavailable, asyncio.CancelledError):
             # It may have run all the same, and the repeat would find nothing new to tell.
-            self._untold.update(dict.fromkeys(by_site))
+            self._untold.update((offer.site, None) for offer in offers)
             raise
         verdicts = [""] * len(offers)
-        for (site, part), answer in zip(parts, answers, strict=True):
+        for call, answer in zip(calls, answers, strict=True):
             damaged = isinstance(answer, errors.DamagedSite)
-            woke, letters = (0, packing.DAMAGED * len(part)) if damaged else answer
-            for at, verdict in zip(part, packing.verdicts(letters), strict=True):
-                verdicts[at] = verdict
-            if woke:
-                self._untold[site] = None
+            untold, letters = ((), packing.DAMAGED * sum(len(one.at) for one in call)) if damaged else answer
+            self._note(verdicts, call, letters, untold)
         # The URLs are safe; who is not told now is told later, or finds them by reading its arcs again.
         with suppress(errors.StoreUnavailable):
             await self.tell_owners(owner_of)
         return verdicts
 
+    def _asked(
+        self,
+        call: Sequence[packing.Share],
+        offers: Sequence[records.Offer],
+        owner_of: Callable[[str], str | None],
+        pages_max: int,
+    ) -> dict[str, Any]:
+        """The document of offer.lua."""
+        return packing.offers(
+            call,
+            offers,
+            stem=self._keys.stem,
+            pages_max=pages_max,
+            owner_of=owner_of if self._together else None,
+        )
+
+    def _note(self, verdicts: list[str], call: Sequence[packing.Share], letters: bytes, untold: Sequence[int]) -> None:
+        """Put what take.lua answered in the places of the offers; who has no hint yet is told later."""
+        places = itertools.chain.from_iterable(share.at for share in call)
+        for at, verdict in zip(places, packing.verdicts(letters), strict=True):
+            verdicts[at] = verdict
+        self._untold.update((call[number - 1].site, None) for number in untold)
+
     async def tell_owners(self, owner_of: Callable[[str], str | None]) -> None:
         """Leave the hints that are owed; while no view says who the owner is, they stay owed."""
+        if not self._untold:
+            return
         by_owner: dict[str, list[str]] = defaultdict(list)
         for site in itertools.islice(self._untold, UNTOLD_PER_CALL):
             owner = owner_of(site)
@@ -210,19 +215,60 @@ class Frontier:
             raise errors.StaleEpoch(f"{site}: tenure {tenure} of {node} is over")
         return int(answer[1])
 
-    async def commit(self, site: str, node: str, tenure: int, n: int, change: records.Commit) -> records.Committed:
+    async def commit(
+        self,
+        site: str,
+        node: str,
+        tenure: int,
+        n: int,
+        change: records.Commit,
+        *,
+        offers: Sequence[records.Offer] = (),
+        remember: tuple[bytes, records.ContentRef] | None = None,
+        owner_of: Callable[[str], str | None] = lambda _site: None,
+        pages_max: int = 0,
+    ) -> records.Committed:
         """Apply all of one visit, once however often it is asked for.
 
         What is set aside must be in `done` too. Raises StaleEpoch when a newer tenure holds the site; a
         longer due or delay has been kept even so.
+
+        `offers`: what the page named, taken as by `offer` before the commit is applied, or neither is (P2); on one
+        server in the same step. They are taken even if the commit is fenced: what a page names is true whoever holds
+        its site. `remember`: digest and place of its content, as by `remember_content`.
         """
-        asked = packing.commit(site, node, tenure=tenure, n=n, change=change)
-        answer = _sound(*await self._run("commit", [(site, asked)], lasting=True))
-        word = answer[0]
-        if word == b"FENCED":
+        told = offers if self._together else ()
+        before: list[str] = []
+        if len(told) != len(offers) or len(told) > OFFERS_PER_CALL:
+            told = told[-OFFERS_PER_CALL:]
+            before = await self.offer(offers[: len(offers) - len(told)], owner_of=owner_of, pages_max=pages_max)
+        if remember is not None and not self._together:
+            await self.remember_content(*remember)
+        # One call takes them all: there are no more than fit.
+        calls = packing.shares(told, most=OFFERS_PER_CALL, together=True)
+        document = self._asked(calls[0], told, owner_of, pages_max) if calls else None
+        content = (self._keys.content(remember[0]), *remember) if remember and self._together else None
+        asked = packing.commit(site, node, tenure=tenure, n=n, change=change, offers=document, remember=content)
+        try:
+            answer = _sound(*await self._run("commit", [(site, asked)], lasting=True))
+        except (errors.StoreUnavailable, errors.DamagedSite, asyncio.CancelledError):
+            self._untold.update((offer.site, None) for offer in told)
+            raise
+        fenced = answer[0] == b"FENCED"
+        verdicts = [""] * len(told)
+        if calls:
+            letters, untold = answer[1:] if fenced else answer[6:]
+            self._note(verdicts, calls[0], letters, untold)
+            with suppress(errors.StoreUnavailable):
+                await self.tell_owners(owner_of)
+        if fenced:
             raise errors.StaleEpoch(f"{site}: tenure {tenure} of {node} is over")
-        record = packing.site_record(site, answer)
-        return records.Committed(record=record, repeated=word == b"REPEATED", forgotten=word == b"FORGOTTEN")
+        return records.Committed(
+            record=packing.site_record(site, answer),
+            repeated=answer[0] == b"REPEATED",
+            forgotten=answer[0] == b"FORGOTTEN",
+            verdicts=(*before, *verdicts),
+        )
 
     # --- sites ----------------------------------------------------------------------------------------------
 
@@ -242,7 +288,7 @@ class Frontier:
         key = self._keys.robots(site)
         (origins,) = await self._send([("HKEYS", key)], lasting=False)
         known = {}
-        for part in _chunks(sorted(origins), ROBOTS_PER_TRIP):
+        for part in board.chunks(sorted(origins), ROBOTS_PER_TRIP):
             (answers,) = await self._send([("HMGET", key, *part)], lasting=False)
             for origin, one in zip(part, map(packing.robots, answers), strict=True):
                 if one is not None and origin.isascii():
@@ -269,15 +315,12 @@ class Frontier:
                     last = int(flat[-1])
                     equals = flat[1::2].count(flat[-1]) + (skipped if last == low else 0)
                     waiting.append((shard, last, high, equals))
-            for page in _chunks(found, PAGE_OF_SITES):
+            for page in board.chunks(found, PAGE_OF_SITES):
                 yield list(page)
 
     async def enter(self, scores: Mapping[str, int]) -> None:
         """Put sites into the index that are in it already, unless the store has lost that."""
-        shards: dict[int, dict[str, int]] = defaultdict(dict)
-        for site, score in scores.items():
-            shards[score >> 40][site] = score
-        await self._trip([self._index(shard, sites) for shard, sites in shards.items()])
+        await self._trip(self._index(scores.items()))
 
     # --- content --------------------------------------------------------------------------------------------
 
@@ -295,120 +338,20 @@ class Frontier:
     async def site_count(self) -> int:
         return sum(await self._trip([("ZCARD", self._keys.index(shard)) for shard in range(keys.INDEX_SHARDS)]))
 
-    # --- nodes ----------------------------------------------------------------------------------------------
-
-    async def inbox(self, node: str, *, at_most: int) -> list[str]:
-        """The oldest hints in a node's inbox: sites that went from idle to pending. They stay until `empty_inbox`."""
-        (sites,) = await self._trip([("LRANGE", self._keys.inbox(node), 0, at_most - 1)])
-        # One name for each hint, whatever it is: they are removed by their number.
-        return [site.decode(errors="replace") for site in sites]
-
-    async def empty_inbox(self, node: str, count: int) -> None:
-        """Remove the oldest hints, once they have been followed."""
-        await self._trip([("LTRIM", self._keys.inbox(node), count, -1)])
-
-    async def wake(self, node: str, sites: Sequence[str]) -> None:
-        """Leave a hint for the owner of these sites."""
-        if sites:
-            await self._trip(self._hint(node, sites))
-
-    async def report(self, report: records.NodeReport) -> None:
-        await self._trip([("SET", self._keys.report(report.id), records.encode_json(report), "EX", REPORT_S)])
-
-    async def reports(self, nodes: Sequence[str]) -> dict[str, records.NodeReport]:
-        """The reports there are; a node that has been silent for a minute has none."""
-        answers = await self._trip([("GET", self._keys.report(node)) for node in nodes])
-        return {
-            node: self._report.decode(answer) for node, answer in zip(nodes, answers, strict=True) if answer is not None
-        }
-
-    # --- scopes and pauses ----------------------------------------------------------------------------------
-
-    async def scope_version(self) -> int:
-        """How many batches of seeds' rules there are; they are never taken away."""
-        (count,) = await self._trip([("HLEN", self._keys.scopes())])
-        return int(count)
-
-    async def scopes(self, *, known: Collection[bytes] = ()) -> dict[bytes, tuple[scope.SeedRule, ...] | None]:
-        """Every batch of rules by its name, as they were written; None for those that are known already."""
-        (names,) = await self._trip([("HKEYS", self._keys.scopes())])
-        found: dict[bytes, tuple[scope.SeedRule, ...] | None] = dict.fromkeys(names)
-        for part in _chunks([name for name in names if name not in known], SCOPES_PER_TRIP):
-            (batches,) = await self._trip([("HMGET", self._keys.scopes(), *part)])
-            found |= {name: packing.seed_rules(one) for name, one in zip(part, batches, strict=True)}
-        return found
-
-    async def add_scopes(self, rules: Sequence[scope.SeedRule]) -> int:
-        """Write one batch of rules, named by what is in it, so that a repeat adds none; the version it makes."""
-        batch = packing.packed_rules(rules)
-        name = hashlib.sha256(batch).digest()[:16]
-        key = self._keys.scopes()
-        _, count = await self._send([("HSET", key, name, batch), ("HLEN", key)], lasting=True)
-        return int(count)
-
-    async def pauses(self, *, newer_than: int | None = None) -> records.Pauses | None:
-        """What is paused; None if that is what it was at this version."""
-        key = self._keys.paused()
-        (version,) = await self._trip([("HGET", key, PAUSE_VERSION)])  # before the names: they are then no older
-        if newer_than is not None and int(version or 0) == newer_than:
-            return None
-        (names,) = await self._trip([("HKEYS", key)])
-        return records.Pauses(
-            version=int(version or 0), sites=frozenset(packing.names(names)) - frozenset((PAUSE_VERSION,))
-        )
-
-    async def pause(self, sites: Sequence[str]) -> int:
-        """Start nothing new on these sites, `*` for all; the version that says so."""
-        now_ms = await self.ping()
-        key = self._keys.paused()
-        told = [part for site in sites for part in (site, now_ms)]
-        answers = await self._send([("HSET", key, *told), ("HINCRBY", key, PAUSE_VERSION, 1)], lasting=True)
-        return int(answers[-1])
-
-    async def resume(self, sites: Sequence[str]) -> int:
-        """Undo `pause` for these names; sites that are paused by name stay so when `*` goes."""
-        key = self._keys.paused()
-        answers = await self._send([("HDEL", key, *sites), ("HINCRBY", key, PAUSE_VERSION, 1)], lasting=True)
-        return int(answers[-1])
-
-    # --- handoff log ----------------------------------------------------------------------------------------
-
-    async def append_handoffs(self, entries: Sequence[records.Handoff]) -> None:
-        """Append in order; the oldest entries go when there are about a million."""
-        key = self._keys.handoffs()
-        await self._trip(
-            [("XADD", key, "MAXLEN", "~", HANDOFFS_MAX, "*", "line", records.encode_json(one)) for one in entries]
-        )
-
-    async def read_handoffs(
-        self, after: str = "-", *, at_most: int, block_ms: int | None = None
-    ) -> list[tuple[str, records.Handoff]]:
-        """(id, entry) of the entries after the one of that id, oldest first; `-` is before the first.
-
-        Waits `block_ms` for the first of them, or half a call's time if that is shorter.
-        """
-        wait = () if block_ms is None else ("BLOCK", max(1, min(block_ms, int(self._call_s * 500))))
-        start = "0" if after == "-" else after
-        (streams,) = await self._trip([("XREAD", "COUNT", at_most, *wait, "STREAMS", self._keys.handoffs(), start)])
-        entries = streams[0][1] if streams else []
-        return [(name.decode(), self._handoff.decode(fields[b"line"])) for name, fields in entries]
-
     # --- the wire -------------------------------------------------------------------------------------------
 
-    def _index(self, shard: int, sites: dict[str, int]) -> Command:
-        return (
-            "ZADD",
-            self._keys.index(shard),
-            *(part for site, score in sites.items() for part in (score, site)),
-        )
+    def _index(self, scores: Iterable[tuple[str, int]]) -> list[Command]:
+        shards: dict[int, dict[str, int]] = defaultdict(dict)
+        for site, score in scores:
+            shards[score >> 40][site] = score
+        return [
+            ("ZADD", self._keys.index(shard), *(part for site, score in sites.items() for part in (score, site)))
+            for shard, sites in shards.items()
+        ]
 
     def _range(self, shard: int, low: int, high: int, skipped: int) -> Command:
         key = self._keys.index(shard)
         return ("ZRANGEBYSCORE", key, low, high, "WITHSCORES", "LIMIT", skipped, PAGE_OF_SITES)
-
-    def _hint(self, node: str, sites: Sequence[str]) -> list[Command]:
-        key = self._keys.inbox(node)
-        return [("RPUSH", key, *sites), ("LTRIM", key, -INBOX_MAX, -1), ("EXPIRE", key, INBOX_S)]
 
     async def _run(
         self,
@@ -435,25 +378,22 @@ class Frontier:
                 if stores.missing_script(answer):
                     raise errors.StoreUnavailable(f"redis: the store does not keep {name}.lua")
                 answers[at] = answer
+        for answer in answers:
+            if stores.damaged(answer) and "SHARED " in str(answer):
+                raise errors.StoreUnavailable(f"a key of the cluster is not crawlring's: {answer}")
         return [
             errors.DamagedSite(f"{site}: {answer}") if stores.damaged(answer) else answer
             for (site, _), answer in zip(calls, answers, strict=True)
         ]
 
-    async def _trip(self, commands: Sequence[Command]) -> list[Any]:
-        """Of keys that are no site's: what is wrong with them is wrong with the store."""
-        try:
-            return await self._send(commands, lasting=False)
-        except errors.DamagedSite as error:
-            raise errors.StoreUnavailable(f"a key of the cluster is not crawlring's: {error}") from error
 
-    async def _send(self, commands: Sequence[Command], *, lasting: bool, before: Sequence[Command] = ()) -> list[Any]:
-        """Send all, then read all answers: a round trip for each part, and a disk's one wait where they must last."""
-        answers: list[Any] = []
-        for part in _chunks(commands, SEALED_PER_TRIP if lasting and self._strict else CALLS_PER_TRIP):
-            said = stores.checked(await self._store.send([*before, *part], sealed=lasting))
-            answers.extend(said[len(before) :])
-        return answers
+async def _alone(store: stores.Store) -> bool:
+    """Is it one server whose scripts may touch keys of any slot? Whoever may not ask does not write."""
+    try:
+        ((info,),) = await store.everywhere(("INFO", "cluster"))
+    except errors.StoreForbidden:
+        return False
+    return not info.get("cluster_enabled")
 
 
 def _sound(answer: Any) -> Any:
@@ -461,7 +401,3 @@ def _sound(answer: Any) -> Any:
     if isinstance(answer, errors.DamagedSite):
         raise answer
     return answer
-
-
-def _chunks(whole: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    return (whole[at : at + size] for at in range(0, len(whole), size))

@@ -15,6 +15,11 @@ class RedisKeys:
         self.cluster = cluster
         self._prefix = f"cr:{cluster}:"
 
+    @property
+    def stem(self) -> str:
+        """How every key begins: offer.lua makes those of a site from it, `inbox` and `index` too."""
+        return self._prefix
+
     def site(self, site: str) -> str:
         return f"{self._prefix}{{{site}}}:site"
 

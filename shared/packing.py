@@ -4,11 +4,12 @@ A script gets one msgpack document, packed and taken apart in C, where a list of
 by one in Python. It answers with an array of byte strings.
 """
 
+import functools
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,6 +18,8 @@ from shared import errors, records, scope, urls
 Arguments = tuple[bytes, ...]
 MICRO = 1_000_000  # a price is kept in millionths: the scripts' numbers are whole
 VERDICTS = {"A": "accepted", "K": "known", "C": "changed", "F": "full", "D": "damaged"}
+HEADS_KEPT = 4_096  # origins whose short form is remembered: pages name the same ones again
+HASH_RANGE = 1 << 22  # as site.lua has it: a URL's digest modulo this chooses its bucket
 DAMAGED = b"D"  # said in place of a script that could not say anything
 
 # As much of the canonical form as the node's steps rely on.
@@ -29,19 +32,72 @@ _content_decoder = msgspec.msgpack.Decoder(records.ContentRef)
 _rules_decoder = msgspec.msgpack.Decoder(tuple[scope.SeedRule, ...])
 
 
-def offer(offers: Iterable[records.Offer], *, pages_max: int) -> Arguments:
-    """What offer.lua takes; all offers are of one site."""
-    taken = [
-        (
-            str(urls.digest(offer.url)),
-            _priority(offer.priority),
-            int(offer.again),
-            _code(offer.url, offer.site, offer.meta),
-            offer.changed_ms,
-        )
-        for offer in offers
-    ]
-    return (_pack({"max": pages_max, "urls": taken}),)
+class Share(NamedTuple):
+    """URLs of one site that go to the store in one call."""
+
+    site: str
+    at: Sequence[int]
+    """Their places among the offers."""
+
+
+def shares(offers: Sequence[records.Offer], *, most: int, together: bool) -> list[list[Share]]:
+    """The calls that take these offers, at most so many URLs in each; `together`: of any number of sites."""
+    by_site: dict[str, list[int]] = defaultdict(list)
+    for at, offer in enumerate(offers):
+        by_site[offer.site].append(at)
+    calls: list[list[Share]] = []
+    room = 0
+    for site, whole in by_site.items():
+        for begin in range(0, len(whole), most):
+            share = Share(site, whole[begin : begin + most])
+            if not together or len(share.at) > room:
+                calls.append([])
+                room = most
+            calls[-1].append(share)
+            room -= len(share.at)
+    return calls
+
+
+def offers(
+    call: Sequence[Share],
+    offers: Sequence[records.Offer],
+    *,
+    stem: str,
+    pages_max: int,
+    owner_of: Callable[[str], str | None] | None,
+) -> dict[str, Any]:
+    """The document of offer.lua, flat: each name and each number in it costs the store time.
+
+    `owner_of`: the script sees to the index and the owners' hints too.
+    """
+    sites: list[str | int] = []
+    flat: list[str | int] = []
+    inboxes: dict[str, int] = {}
+    changes: dict[int, int] = {}
+    for site, places in call:
+        owner = owner_of(site) if owner_of else None
+        inbox = inboxes.setdefault(owner, len(inboxes) + 1) if owner is not None else 0
+        sites += (site, offers[places[0]].score if owner_of else 0, inbox, len(places))
+        for at in places:
+            offer = offers[at]
+            digest = urls.digest(offer.url)
+            how = _priority(offer.priority) + (20 if offer.meta[:1] == "r" else 10 if offer.again else 0)
+            if offer.changed_ms:
+                changes[len(flat) + 1] = offer.changed_ms
+            flat += (str(digest), digest % HASH_RANGE, how, _code(offer.url, site, offer.meta))
+    return {
+        "max": pages_max,
+        "stem": stem,
+        "sites": sites,
+        "inboxes": [f"{stem}inbox:{node}" for node in inboxes],
+        "urls": flat,
+        "changes": changes or None,
+    }
+
+
+def offer(document: dict[str, Any]) -> Arguments:
+    """What offer.lua takes."""
+    return (_pack(document),)
 
 
 def claim(node: str, epoch: int, *, delay_s: float) -> Arguments:
@@ -53,7 +109,18 @@ def attempt(site: str, node: str, *, tenure: int, url: str) -> Arguments:
     return (_pack({"node": node, "tenure": tenure, "code": urls.compact(url, site)}),)
 
 
-def commit(site: str, node: str, *, tenure: int, n: int, change: records.Commit) -> Arguments:
+def commit(
+    site: str,
+    node: str,
+    *,
+    tenure: int,
+    n: int,
+    change: records.Commit,
+    offers: dict[str, Any] | None = None,
+    remember: tuple[str, bytes, records.ContentRef] | None = None,
+) -> Arguments:
+    """What commit.lua takes. `offers`: the document of offer.lua; `remember`: key, digest and place of a content."""
+
     def code(url: str, meta: str = "") -> str:
         return _code(url, site, meta)
 
@@ -81,11 +148,20 @@ def commit(site: str, node: str, *, tenure: int, n: int, change: records.Commit)
             "endless": None if change.endless is None else " ".join(change.endless),
             "pages": [code(url) for url, _ in change.pages],
             "robots": [origin for origin, _ in change.robots],
-            "aside": sorted(Counter(reason for _, reason in change.set_aside).items()),
+            "aside": sorted(Counter(reason for _, reason in change.set_aside).items()) if change.set_aside else (),
+            "content": remember[0] if remember else None,
+            "offers": offers,
+            "ahead": change.ahead,
         }
     )
     # Packed records travel beside the document: the scripts' msgpack knows no byte strings.
-    return (document, *(_pack(page) for _, page in change.pages), *(_pack(one) for _, one in change.robots))
+    pages = (_pack(page) for _, page in change.pages)
+    return (
+        document,
+        *pages,
+        *(_pack(one) for _, one in change.robots),
+        *((remember[1], _pack(remember[2])) if remember else ()),
+    )
 
 
 def verdicts(letters: bytes) -> list[str]:
@@ -259,8 +335,15 @@ def _queued(code: str, site: str, *, priority: int, page: records.PageRecord | N
 
 def _code(url: str, site: str, meta: str) -> str:
     """A URL as it stands in a queue: its short form, and how it was found where that is worth telling."""
-    short = urls.compact(url, site)
+    path = url.find("/", len("https://"))
+    short = _head_of(url[:path], site) + url[path:]
     return f"{short} {meta}" if meta else short
+
+
+@functools.lru_cache(maxsize=HEADS_KEPT)
+def _head_of(origin: str, site: str) -> str:
+    """What `urls.compact` makes of all that stands before a path; it leaves the path as it is."""
+    return urls.compact(f"{origin}/", site)[:-1]
 
 
 def _url(code: str, site: str) -> str:

@@ -169,7 +169,7 @@ class RobotsRecord(Record, array_like=True):
     """Redirects up to `moved_to`."""
 
 
-class QueuedUrl(Record):
+class QueuedUrl(Record, gc=False):
     """One pending URL as read from the head of a site's queues."""
 
     url: str
@@ -235,7 +235,7 @@ class ContentRef(Record, array_like=True):
     fetched_ms: int
 
 
-class SiteRecord(Record):
+class SiteRecord(Record, gc=False):
     """What `claim` and `commit` hand back; times are seconds from the moment of the store's answer."""
 
     site: str
@@ -289,6 +289,8 @@ class Committed(Record):
     """This running number had been applied before; nothing changed."""
     forgotten: bool = False
     """The store was behind: it lost commits, and now holds what this one said."""
+    verdicts: tuple[str, ...] = ()
+    """What became of each offer that came with it, in their order."""
 
 
 class Commit(Record):
@@ -322,6 +324,8 @@ class Commit(Record):
     """Page visits (robots.txt does not count)."""
     set_aside: tuple[tuple[str, str], ...] = ()
     """(url, reason): given up; kept countable in the record."""
+    ahead: int = 8
+    """URLs of the head that the answer hands out, at most 8: each costs the store a look at its page."""
 
 
 class Offer(Record):
@@ -419,6 +423,11 @@ class NodeReport(Record):
     state: str
     """joining, member, paused (a store is lost), draining."""
     sites: int = 0
+    """Owned, as far as they are known."""
+    held: int = 0
+    """Of them in memory."""
+    unlooked: int = 0
+    """Of those out of memory, how many may have something to do."""
     pending: int = 0
     later: int = 0
     in_flight: int = 0

@@ -11,13 +11,15 @@ One code path serves all three. A point p of `sha1-64` and `xxh3-64` owns the ke
 *bound* is that last position owned.
 """
 
-import functools
 import hashlib
 import math
+from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import xxhash
 
@@ -27,6 +29,9 @@ ALGORITHMS = ("xxh3-64", "sha1-64", "md5-32")
 
 SCORE_BITS = 48  # a sorted set's score is a double: whole numbers are exact up to 53 bits
 SHARD_BITS = 8  # keys.INDEX_SHARDS = 2 ** 8
+
+POINTS_A_CELL = 16  # a search of 16 bounds that lie side by side costs a third of one of the whole circle
+CELL_BITS_MAX = 12  # where cells begin takes a search each, once a ring: some 2 ms for all of them
 
 
 class Arc(NamedTuple):
@@ -46,7 +51,7 @@ class Arc(NamedTuple):
 
 def position(algorithm: str, key: str) -> int:
     """Where a key stands: 0 to 2**64 - 1, for `md5-32` to 2**32 - 1."""
-    return _hash_of(algorithm)(key)
+    return _hash_of(algorithm)(key.encode())
 
 
 def score(algorithm: str, position: int) -> int:
@@ -55,12 +60,18 @@ def score(algorithm: str, position: int) -> int:
     return position >> (bits - SCORE_BITS) if bits > SCORE_BITS else position << (SCORE_BITS - bits)
 
 
+Search: TypeAlias = "tuple[list[int], int, array[int], array[int], Sequence[str | None]]"
+"""What a look-up reads: the first bound of each of 2**n equal cells of the circle, the shift from a position to its
+cell, the bounds, their holders with the first again at the end, and the names."""
+
+
 class Ring:
     """Who owns which position; immutable. Equal weights, vnodes and algorithm make equal rings everywhere.
 
     Points that meet on one position: the smallest id has it, but with `md5-32` the later one in the given
-    order. `bounds` (sorted), `owners` (bound -> node), `hashed` (node -> its bounds by number) are what the
-    functions of this module read.
+    order. What the functions of this module read: `bounds` (sorted), `holders` (the number of each bound's node),
+    `names` (number -> node; a number that no bound has may carry any name), `hashed` (node -> its bounds in the order
+    of their hashing). Arrays, as they are copied a run at a time and take 12 bytes a point and 8 in `hashed`.
     """
 
     def __init__(  # all parts are handed over by `build` and `with_weights`, which keep them consistent
@@ -69,17 +80,20 @@ class Ring:
         *,
         algorithm: str,
         vnodes: int,
-        hashed: dict[str, tuple[int, ...]],
-        bounds: list[int],
-        owners: dict[int, str],
+        hashed: "dict[str, array[int]]",
+        names: Sequence[str],
+        bounds: "array[int]",
+        holders: "array[int]",
     ) -> None:
         self.weights: Mapping[str, float] = MappingProxyType(dict(weights))
         self.algorithm = algorithm
         self.vnodes = vnodes
         self._hash = _hash_of(algorithm)
         self.hashed = hashed
+        self.names = names
         self.bounds = bounds
-        self.owners = owners
+        self.holders = holders
+        self._search: Search | None = None
 
     @classmethod
     def build(cls, weights: Mapping[str, float], *, algorithm: str, vnodes: int) -> "Ring":
@@ -88,43 +102,65 @@ class Ring:
         if vnodes < 1:
             raise errors.ConfigError(f"a ring needs at least one vnode, not {vnodes}")
         hashed = {node: _hashed(algorithm, node, count) for node, count in _counts(weights, vnodes).items()}
-        owners = _settle(hashed, algorithm)
-        return cls(weights, algorithm=algorithm, vnodes=vnodes, hashed=hashed, bounds=sorted(owners), owners=owners)
+        names = list(hashed)
+        bounds, holders = _settled(hashed, names, algorithm)
+        return cls(
+            weights, algorithm=algorithm, vnodes=vnodes, hashed=hashed, names=names, bounds=bounds, holders=holders
+        )
 
     def with_weights(self, weights: Mapping[str, float]) -> "Ring":
         """The ring of other members or weights; hashes only the points that this ring does not have."""
-        hashed: dict[str, tuple[int, ...]] = {}
+        hashed: dict[str, array[int]] = {}
+        none = array(_typecode(self.algorithm))
         for node, count in _counts(weights, self.vnodes).items():
-            known = self.hashed.get(node, ())
-            hashed[node] = known[:count] + _hashed(self.algorithm, node, count, first=len(known))
-        bounds, owners = self._exchange(hashed) or (None, _settle(hashed, self.algorithm))
+            known = self.hashed.get(node, none)
+            more = _hashed(self.algorithm, node, count, first=len(known))
+            hashed[node] = known if len(known) == count else known[:count] + more
+        names = _numbered(self.names, hashed)
+        bounds, holders = self._exchanged(hashed, names) or _settled(hashed, names, self.algorithm)
         return Ring(
             weights,
             algorithm=self.algorithm,
             vnodes=self.vnodes,
             hashed=hashed,
-            bounds=sorted(owners) if bounds is None else bounds,
-            owners=owners,
+            names=names,
+            bounds=bounds,
+            holders=holders,
         )
 
     def owner(self, site: str) -> str | None:
         """The node that a site belongs to; None on an empty ring."""
-        return self.owner_at(self._hash(site))
+        # As `owner_at`, written out: a call less for each site that is new.
+        starts, shift, bounds, holders, names = self._search or self._cut()
+        position = self._hash(site.encode())
+        cell = position >> shift
+        return names[holders[bisect_left(bounds, position, starts[cell], starts[cell + 1])]]
 
     def owner_at(self, position: int) -> str | None:
-        bounds = self.bounds
-        if not bounds:
-            return None
-        index = bisect_left(bounds, position)
-        return self.owners[bounds[index if index < len(bounds) else 0]]
+        starts, shift, bounds, holders, names = self._search or self._cut()
+        cell = position >> shift
+        return names[holders[bisect_left(bounds, position, starts[cell], starts[cell + 1])]]
 
     def arcs(self) -> list[Arc]:
         """The whole circle in order, `target` owning each arc and `source` None; empty on an empty ring."""
-        return _merged(self.arc(low, high, None, self.owner_at(high)) for low, high in self._spans())
+        if not self.bounds:
+            return []
+        low, arcs = -1, []
+        holders = [*self.holders, self.holders[0]]  # the first has what lies above the last bound, too
+        for number, run in groupby(zip([*self.bounds, self.top], holders, strict=True), key=itemgetter(1)):
+            *_, (high, _) = run
+            if high > low:  # the last bound can be the top itself
+                arcs.append(self.arc(low, high, None, self.names[number]))
+            low = high
+        return arcs
+
+    def arcs_of(self, node: str) -> list[Arc]:
+        """Those of `arcs()` that are this node's, without a walk round the circle."""
+        return _merged(self._arcs_of(node))
 
     def share(self, node: str) -> float:
         """The fraction of the circle that a node owns; 0.0 for a stranger."""
-        return self._shares.get(node, 0.0)
+        return sum(end - start for start, end, _, _ in self._arcs_of(node)) / (self.top + 1)
 
     def holds(self, arc: Arc, position: int) -> bool:
         """Whether an arc of this ring's algorithm contains a position."""
@@ -143,46 +179,19 @@ class Ring:
     def __repr__(self) -> str:
         return f"Ring({dict(self.weights)!r}, algorithm={self.algorithm!r}, vnodes={self.vnodes})"
 
-    @functools.cached_property
-    def _shares(self) -> dict[str, float]:
-        owned: dict[str, int] = {}
-        for low, high in self._spans():
-            node = self.owners.get(high) or self.owners[self.bounds[0]]
-            owned[node] = owned.get(node, 0) + high - low
-        return {node: size / 2 ** _bits(self.algorithm) for node, size in owned.items()}
-
-    def _exchange(self, hashed: dict[str, tuple[int, ...]]) -> tuple[list[int], dict[int, str]] | None:
-        """Bounds and owners with only the changed points moved; None where points meet."""
-        gone, come = _changes(self.hashed, hashed)
-        owners = self.owners.copy()
-        for bound in gone:
-            del owners[bound]
-        owners.update(come)
-        if len(owners) != sum(map(len, hashed.values())):  # points meet, here or in the ring before
-            return None
-        bounds = [bound for bound in self.bounds if bound not in gone] if gone else self.bounds.copy()
-        bounds += sorted(come)
-        bounds.sort()  # two sorted runs: Python's sort merges them
-        return bounds, owners
+    @property
+    def owners(self) -> dict[int, str]:
+        """Bound -> node, made when asked for."""
+        return {bound: self.names[number] for bound, number in zip(self.bounds, self.holders, strict=True)}
 
     @property
     def meets(self) -> bool:
         """Whether two points of this ring fell on one position."""
-        return len(self.owners) != sum(map(len, self.hashed.values()))
+        return len(self.bounds) != sum(map(len, self.hashed.values()))
 
     @property
     def top(self) -> int:
         return (1 << _bits(self.algorithm)) - 1
-
-    def _spans(self) -> Iterator[tuple[int, int]]:
-        """(low, high] of every arc in order, the one across the top as two; nothing on an empty ring."""
-        low = -1
-        if not self.bounds:
-            return
-        for bound in [*self.bounds, self.top]:
-            if bound > low:
-                yield low, bound
-                low = bound
 
     def arc(self, low: int, high: int, source: str | None, target: str | None) -> Arc:
         shift = _shift(self.algorithm)
@@ -192,6 +201,46 @@ class Ring:
         """First and last position of an arc."""
         shift = _shift(self.algorithm)
         return arc.start + 1 - shift, arc.end - shift
+
+    def below(self, bound: int) -> tuple[int, str | None]:
+        """The bound before this position (-1: none), and who owns the position."""
+        bounds = self.bounds
+        if not bounds:
+            return -1, None
+        index = bisect_left(bounds, bound)
+        owner = self.names[self.holders[index if index < len(bounds) else 0]]
+        return (bounds[index - 1] if index else -1), owner
+
+    def _cut(self) -> "Search":
+        """Cut the circle into cells; done when first asked for an owner, as not every ring is."""
+        bounds, cell_bits = self.bounds, min(CELL_BITS_MAX, (len(self.bounds) // POINTS_A_CELL).bit_length())
+        shift = _bits(self.algorithm) - cell_bits
+        starts = [bisect_left(bounds, cell << shift) for cell in range((1 << cell_bits) + 1)]
+        holders, names = (self.holders + self.holders[:1], self.names) if bounds else (array("I", [0]), (None,))
+        self._search = starts, shift, bounds, holders, names
+        return self._search
+
+    def _arcs_of(self, node: str) -> Iterator[Arc]:
+        for high in sorted({*self.hashed.get(node, ()), self.top}):
+            low, owner = self.below(high)
+            if owner == node and low < high:
+                yield self.arc(low, high, None, node)
+
+    def _exchanged(
+        self, hashed: "Mapping[str, array[int]]", names: Sequence[str]
+    ) -> "tuple[array[int], array[int]] | None":
+        """Bounds and holders with only the changed points moved; None where points meet."""
+        if self.meets:
+            return None
+        gone, come = _changes(self.hashed, hashed)
+        bounds, holders = _without(self.bounds, self.holders, gone) if gone else (self.bounds, self.holders)
+        if come:
+            number = {name: at for at, name in enumerate(names)}
+            merged = _with(bounds, holders, come, number)
+            if merged is None:
+                return None
+            bounds, holders = merged
+        return (bounds, holders) if len(bounds) == sum(map(len, hashed.values())) else None
 
 
 def moved_arcs(old: Ring, new: Ring) -> list[Arc]:
@@ -226,10 +275,9 @@ def index_ranges(ring: Ring, arcs: Iterable[Arc]) -> list[tuple[int, int, int]]:
 
 
 def _differences(old: Ring, new: Ring) -> Iterator[Arc]:
-    bounds = sorted({*_changed_bounds(old, new), old.top})
-    for high in bounds:
-        source, target = old.owner_at(high), new.owner_at(high)
-        low = max(_below(old, high), _below(new, high))
+    for high in sorted({*_changed_bounds(old, new), old.top}):
+        (below_old, source), (below_new, target) = old.below(high), new.below(high)
+        low = max(below_old, below_new)
         if source != target and low < high:
             yield old.arc(low, high, source, target)
 
@@ -242,12 +290,6 @@ def _changed_bounds(old: Ring, new: Ring) -> set[int]:
     return {bound for bound in (*gone, *come) if bound >= 0}
 
 
-def _below(ring: Ring, bound: int) -> int:
-    """The bound before this one; -1 below the first."""
-    index = bisect_left(ring.bounds, bound)
-    return ring.bounds[index - 1] if index else -1
-
-
 def _merged(arcs: Iterable[Arc]) -> list[Arc]:
     merged: list[Arc] = []
     for arc in arcs:
@@ -258,24 +300,75 @@ def _merged(arcs: Iterable[Arc]) -> list[Arc]:
     return merged
 
 
-def _changes(old: Mapping[str, tuple[int, ...]], new: Mapping[str, tuple[int, ...]]) -> tuple[set[int], dict[int, str]]:
+def _changes(old: "Mapping[str, array[int]]", new: "Mapping[str, array[int]]") -> tuple[set[int], dict[int, str]]:
     """Bounds that go, and bounds that come with their node. A node's points are a prefix of one sequence."""
     gone: set[int] = set()
     come: dict[int, str] = {}
     for node in {**old, **new}:
         before, after = old.get(node, ()), new.get(node, ())
-        gone.update(before[len(after) :])
-        come.update(dict.fromkeys(after[len(before) :], node))
+        if before is not after:
+            gone.update(before[len(after) :])
+            come.update(dict.fromkeys(after[len(before) :], node))
     return gone, come
 
 
-def _settle(hashed: Mapping[str, tuple[int, ...]], algorithm: str) -> dict[int, str]:
-    """Bound -> node, points that meet settled by the algorithm's rule: the last one written stays."""
+def _numbered(names: Sequence[str], nodes: Mapping[str, object]) -> list[str]:
+    """Numbers for these nodes that leave those they have; a number that has become free is given again."""
+    numbered = list(names)
+    known = set(names)
+    free = [number for number, name in enumerate(names) if name not in nodes]
+    for node in [node for node in nodes if node not in known]:
+        if free:
+            numbered[free.pop()] = node
+        else:
+            numbered.append(node)
+    return numbered
+
+
+def _without(bounds: "array[int]", holders: "array[int]", gone: Iterable[int]) -> "tuple[array[int], array[int]]":
+    """Without these bounds, all of which are there."""
+    kept, kept_by, start = bounds[:0], holders[:0], 0
+    for bound in sorted(gone):
+        index = bisect_left(bounds, bound, start)
+        kept += bounds[start:index]
+        kept_by += holders[start:index]
+        start = index + 1
+    return kept + bounds[start:], kept_by + holders[start:]
+
+
+def _with(
+    bounds: "array[int]", holders: "array[int]", come: Mapping[int, str], number: Mapping[str, int]
+) -> "tuple[array[int], array[int]] | None":
+    """With these bounds and the numbers of their nodes; None if one of them is there already."""
+    merged, merged_by, start, top = bounds[:0], holders[:0], 0, len(bounds)
+    near = 4 * top // len(come) + 1  # the next place is hardly ever further off: a short search finds it
+    for bound in sorted(come):
+        end = start + near
+        index = bisect_left(bounds, bound, start, end if end < top else top)  # noqa: FURB136 - a call less
+        if index == end:
+            index = bisect_left(bounds, bound, end)
+        if index != start:
+            merged += bounds[start:index]
+            merged_by += holders[start:index]
+            start = index
+        if index < top and bounds[index] == bound:
+            return None
+        merged.append(bound)
+        merged_by.append(number[come[bound]])
+    return merged + bounds[start:], merged_by + holders[start:]
+
+
+def _settled(
+    hashed: "Mapping[str, array[int]]", names: Sequence[str], algorithm: str
+) -> "tuple[array[int], array[int]]":
+    """Bounds and their holders, points that meet settled by the algorithm's rule: the last one written stays."""
     in_order = hashed if algorithm == "md5-32" else sorted(hashed, reverse=True)
-    owners: dict[int, str] = {}
+    number = {name: at for at, name in enumerate(names)}
+    owners: dict[int, int] = {}
     for node in in_order:
-        owners.update(dict.fromkeys(hashed[node], node))
-    return owners
+        owners.update(dict.fromkeys(hashed[node], number[node]))
+    bounds = array(_typecode(algorithm), sorted(owners))
+    return bounds, array("I", map(owners.__getitem__, bounds))
 
 
 def _counts(weights: Mapping[str, float], vnodes: int) -> dict[str, int]:
@@ -286,9 +379,9 @@ def _counts(weights: Mapping[str, float], vnodes: int) -> dict[str, int]:
     return {node: max(1, round(vnodes * weight)) for node, weight in weights.items() if weight > 0}
 
 
-def _hashed(algorithm: str, node: str, count: int, *, first: int = 0) -> tuple[int, ...]:
+def _hashed(algorithm: str, node: str, count: int, *, first: int = 0) -> "array[int]":
     hash_of, shift = _hash_of(algorithm), _shift(algorithm)
-    return tuple([hash_of(f"{node}#{i}") - shift for i in range(first, count)])
+    return array(_typecode(algorithm), [hash_of(f"{node}#{i}".encode()) - shift for i in range(first, count)])
 
 
 def _shard(score: int) -> int:
@@ -304,27 +397,28 @@ def _bits(algorithm: str) -> int:
     return 32 if algorithm == "md5-32" else 64
 
 
-def _hash_of(algorithm: str) -> Callable[[str], int]:
+def _typecode(algorithm: str) -> str:
+    """Of an array of bounds: 64 bits, and signed where one can be -1."""
+    return "q" if _shift(algorithm) else "Q"
+
+
+def _hash_of(algorithm: str) -> Callable[[bytes], int]:
     try:
         return _HASHES[algorithm]
     except KeyError:
         raise errors.ConfigError(f"ring algorithm {algorithm!r} is none of {', '.join(ALGORITHMS)}") from None
 
 
-def _xxh3_64(key: str) -> int:
-    return xxhash.xxh3_64_intdigest(key.encode())
+def _sha1_64(key: bytes) -> int:
+    return int.from_bytes(hashlib.sha1(key, usedforsecurity=False).digest()[:8])
 
 
-def _sha1_64(key: str) -> int:
-    return int.from_bytes(hashlib.sha1(key.encode(), usedforsecurity=False).digest()[:8])
+def _md5_32(key: bytes) -> int:
+    return int.from_bytes(hashlib.md5(key, usedforsecurity=False).digest()[:4])
 
 
-def _md5_32(key: str) -> int:
-    return int.from_bytes(hashlib.md5(key.encode(), usedforsecurity=False).digest()[:4])
-
-
-_HASHES: dict[str, Callable[[str], int]] = {
-    "xxh3-64": _xxh3_64,
+_HASHES: dict[str, Callable[[bytes], int]] = {
+    "xxh3-64": xxhash.xxh3_64_intdigest,
     "sha1-64": _sha1_64,
     "md5-32": _md5_32,
 }

@@ -4,7 +4,11 @@ It knows no frontier: only URLs, connections, the library's errors, and one serv
 store is `slots`. Nothing here repeats by itself. Only these two and `lists` import redis.
 """
 
+import asyncio
+import itertools
+import math
 import ssl
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+import hiredis
 import redis.asyncio
 from redis import exceptions
 from redis.asyncio.connection import parse_url
@@ -23,6 +28,7 @@ from shared import config, durability, errors
 CONNECTIONS_MAX = 32  # to one server: one call holds one connection; more callers than this wait their turn
 SEALED_CONNECTIONS_MAX = 512  # strict: a call holds its connection until a disk has its writes
 CLUSTERED = {"redis-cluster": "redis", "rediss-cluster": "rediss"}
+COMMANDS_PER_TRIP = 256  # of several callers: bounds the memory of both ends, and the wait of the first
 PORT = 6379
 OF_THE_POOL = ("max_connections", "timeout")  # options that are no connection's
 FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
@@ -156,24 +162,44 @@ def _address(text: str) -> Address:
     return Address(parts.hostname, parts.port or PORT)
 
 
+@dataclass(slots=True, eq=False)
+class _Call:
+    """Commands that one caller waits for."""
+
+    packed: bytes
+    names: list[str]
+    answers: asyncio.Future[list[Any]]
+
+
 class Server:
-    """The connections to one server."""
+    """The connections to one server.
+
+    Calls that come while a round trip is on its way share the next one, on one connection: a command costs its packing
+    and no more. What waits (a blocking read, a confirmation) has a connection of its own.
+    """
 
     def __init__(self, options: dict[str, Any]) -> None:
-        pool = redis.asyncio.BlockingConnectionPool(**options)
-        self._client = redis.asyncio.Redis.from_pool(pool)
+        self._call_s = options["socket_timeout"]
+        self._pool = redis.asyncio.BlockingConnectionPool(**options)
+        self._readers = redis.asyncio.Redis.from_pool(self._pool).response_callbacks
+        self._waiting: deque[_Call] = deque()
+        self._carrier: asyncio.Task[None] | None = None
         self._calls = 0
         self._closed = False
 
     async def pipe(self, commands: Sequence[Command]) -> list[Any]:
-        """One round trip on one connection; what the server complains about stands among the answers."""
+        """One round trip; what the server complains about stands among the answers."""
+        call = self._call(commands)
+        if any("BLOCK" in command for command in commands if command[0] == "XREAD"):
+            return await self._alone(call)
         self._calls += 1
         try:
+            self._waiting.append(call)
+            if self._carrier is None:
+                self._calls += 1  # a trip outlives callers that give up: its connection is closed after it
+                self._carrier = asyncio.create_task(self._carry())
             with translated():
-                pipeline = self._client.pipeline(transaction=False)
-                for command in commands:
-                    pipeline.execute_command(*command)
-                return list(await pipeline.execute(raise_on_error=False))
+                return self._read(call.names, await call.answers)
         finally:
             self._calls -= 1
             await self._close_when_idle()
@@ -182,7 +208,7 @@ class Server:
         """The same, confirmed. All on one connection: it does not outlive a crash of the server, so that the
         confirmation is of the server that took the writes. The last answer is of the mark.
         """
-        *said, confirmed = await self.pipe([*commands, *witness.seal()])
+        *said, confirmed = await self._alone(self._call([*commands, *witness.seal()]))
         if not isinstance(said[-1], Exception):
             witness.question.check(confirmed)
         return said
@@ -192,9 +218,87 @@ class Server:
         self._closed = True
         await self._close_when_idle()
 
+    def _call(self, commands: Sequence[Command]) -> _Call:
+        packed = b"".join([hiredis.pack_command(command) for command in commands])
+        return _Call(packed, [str(command[0]) for command in commands], asyncio.get_running_loop().create_future())
+
+    async def _alone(self, call: _Call) -> list[Any]:
+        self._calls += 1
+        try:
+            with translated():
+                return self._read(call.names, await self._round_trip([call]))
+        finally:
+            self._calls -= 1
+            await self._close_when_idle()
+
+    async def _carry(self) -> None:
+        """Round trips, one after the other, until nobody waits; a caller that has given up disturbs no other."""
+        trip: list[_Call] = []
+        try:
+            while self._waiting:
+                trip = self._next_trip()
+                try:
+                    answers = iter(await self._round_trip(trip) if trip else ())
+                except (exceptions.RedisError, OSError) as error:
+                    # A server that does not answer has had its time: whoever waits behind has waited as long.
+                    lost = [*trip, *self._waiting] if isinstance(error, exceptions.TimeoutError) else trip
+                    for call in lost:
+                        if not call.answers.done():
+                            call.answers.set_exception(error)
+                    continue
+                for call in trip:
+                    said = list(itertools.islice(answers, len(call.names)))
+                    if not call.answers.done():
+                        call.answers.set_result(said)
+        finally:
+            self._carrier = None
+            self._calls -= 1
+            for call in (*trip, *self._waiting):
+                call.answers.cancel()  # nobody is left waiting, but where the loop itself ends
+            await self._close_when_idle()
+
+    def _next_trip(self) -> list[_Call]:
+        trip: list[_Call] = []
+        room = COMMANDS_PER_TRIP
+        while self._waiting and (not trip or len(self._waiting[0].names) <= room):
+            call = self._waiting.popleft()
+            if not call.answers.done():
+                trip.append(call)
+                room -= len(call.names)
+        return trip
+
+    async def _round_trip(self, calls: Sequence[_Call]) -> list[Any]:
+        """The answers as they came, of all calls in a row."""
+        answers: list[Any] = []
+        loop = asyncio.get_running_loop()
+        connection: Any = await self._pool.get_connection()  # type: ignore[no-untyped-call]
+        try:
+            await connection.send_packed_command([call.packed for call in calls], check_health=False)
+            # One timer for all reads, set on with each: the library's own would be one for each.
+            async with asyncio.timeout(self._call_s) as limit:
+                for _ in range(sum(len(call.names) for call in calls)):
+                    try:
+                        answers.append(await connection.read_response(timeout=math.inf))
+                    except exceptions.ResponseError as error:
+                        answers.append(error)
+                    limit.reschedule(loop.time() + self._call_s)
+        except TimeoutError as error:
+            raise exceptions.TimeoutError("no answer in time") from error
+        finally:
+            await self._pool.release(connection)
+        return answers
+
+    def _read(self, names: Sequence[str], answers: Sequence[Any]) -> list[Any]:
+        """The answers in the library's form, which some commands have."""
+        readers = self._readers
+        return [
+            readers[name](answer) if name in readers and not isinstance(answer, Exception) else answer
+            for name, answer in zip(names, answers, strict=True)
+        ]
+
     async def _close_when_idle(self) -> None:
         if self._closed and not self._calls:
-            await self._client.aclose()
+            await self._pool.aclose()
 
 
 class Single:

@@ -48,6 +48,18 @@ _STRAY = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _HOST = re.compile(r"(?:[a-z0-9_-]{1,63}\.)*[a-z0-9_-]{1,63}|\[[0-9a-f:]+\]")
 _HOST_CHARS_MAX = 253
 
+# A link of the usual spelling, which joins by putting strings together: no dot segment but at its head, no character
+# or escape that the form would write otherwise. What begins like a scheme, or with white space, is none.
+_PATH_CHARS = r"A-Za-z0-9._~!$&'()*+,;=@-"
+_KEPT_ESCAPE = r"%(?:[0189A-F][0-9A-F]|2[0-9A-CF]|3[A-F]|40|5[B-E]|60|7[BCDF])"
+_USUAL_LINK = re.compile(
+    r"(?:((?:https?:)?//[A-Za-z0-9._-]++(?::[0-9]++)?)(?![^/#])|(?!//))((?:\.\.?/)*+)(?:/\.(?=/))*+"
+    rf"((?:(?!\.)(?:[{_PATH_CHARS}]++|{_KEPT_ESCAPE})++)?+(?:/(?!\.)(?:[:{_PATH_CHARS}]++|{_KEPT_ESCAPE})*+)*+"
+    rf"(?:\?(?:[:/?A-Za-z0-9._~!$&()*+,;=@-]++|{_KEPT_ESCAPE})*+)?)(?:#.*+)?",
+    re.DOTALL,
+)
+_PLACES_REMEMBERED = 16_384  # hosts, and folders, as links write them: about 5 MB each when full
+
 _ESCAPES = {f"%{code:02X}": char for code in range(128) if (char := chr(code)) in _UNRESERVED}
 _PLAIN_HTTP = "~"  # no host holds it, so it can mark the rarer scheme in a short form
 
@@ -135,10 +147,42 @@ def canonical(url: str, base: str | None = None, *, form: Form = PLAIN, encoding
         path = path[: path.index("#")]
     if "%" in path:
         path = _plain_escapes(path)
-    authority = _authority(authority)
-    if form is not PLAIN:
-        authority, path = _aliased(authority, form.aliases), _formed(path, form)
-    return f"{scheme}://{authority}{slash}{path}"
+    url = f"{scheme}://{_authority(authority)}{slash}{path}"
+    return url if form is PLAIN else _in_form(url, form)
+
+
+class Page:
+    """Where links stand: many of one page are joined to its URL for much less than each by itself."""
+
+    __slots__ = ("_base", "_encoding", "_folder", "_form", "_origin", "_scheme")
+
+    def __init__(self, base: str, *, form: Form = PLAIN, encoding: str = "utf-8") -> None:
+        """`form` and `encoding` are those of `canonical`. Raises InvalidUrl for a base that has no canonical form."""
+        base = canonical(base)
+        self._base, self._form, self._encoding = base, form, encoding
+        self._origin = origin_of(base)
+        self._scheme = base[: base.index("/")]
+        path = path_of(base).partition("?")[0]
+        self._folder = self._origin + path[: path.rindex("/") + 1]
+
+    def canonical(self, link: str) -> str:
+        """What `canonical(link, base)` says, with the same errors."""
+        found = _USUAL_LINK.fullmatch(link) if len(link) <= INPUT_CHARS_MAX else None
+        if found is None:
+            return canonical(link, self._base, form=self._form, encoding=self._encoding)
+        origin, up, rest = found.groups()
+        if origin is not None:
+            origin = _origin(origin if origin[0] == "h" else self._scheme + origin)
+            url = f"{origin}{rest}" if rest else f"{origin}/"
+        elif up:
+            url = _folder(up, self._folder) + rest
+        elif rest[:1] == "/":
+            url = self._origin + rest
+        elif rest[:1] not in {"", "?"}:
+            url = self._folder + rest
+        else:  # the page itself, or another query of it
+            return canonical(link, self._base, form=self._form, encoding=self._encoding)
+        return url if self._form is PLAIN else _in_form(url, self._form)
 
 
 def canonical_host(host: str) -> str:
@@ -220,23 +264,26 @@ def refusal(canonical: str, limits: Limits) -> str | None:
     """
     if len(canonical) > limits.url_bytes_max:  # a canonical URL is ASCII
         return "too_long"
-    path, _, query = path_of(canonical).partition("?")
+    # Nearly all: too few parts for any of the rest. Two slashes stand before the host.
     repeats_max = limits.path_repeats_max
+    if canonical.count("/") - 2 <= min(repeats_max, limits.path_depth_max) and canonical.count("&") < repeats_max:
+        return None
+    path, _, query = path_of(canonical).partition("?")
     slashes = path.count("/")
     if slashes > repeats_max or slashes > limits.path_depth_max:
         segments = [segment for segment in path.split("/") if segment]
         if len(segments) > limits.path_depth_max:
             return "too_deep"
-        if _most(segments) > repeats_max:
+        if _repeats(segments, repeats_max):
             return "repeats"
-    if query.count("&") >= repeats_max and _most([pair for pair in query.split("&") if pair]) > repeats_max:
+    if query.count("&") >= repeats_max and _repeats([pair for pair in query.split("&") if pair], repeats_max):
         return "repeats"
     return None
 
 
-def _most(parts: list[str]) -> int:
-    """How often the commonest part stands."""
-    return max(Counter(parts).values(), default=0)
+def _repeats(parts: list[str], repeats_max: int) -> bool:
+    """Whether some part stands more often than that; counted only where enough of them stand again."""
+    return len(parts) - len(set(parts)) >= repeats_max and max(Counter(parts).values(), default=0) > repeats_max
 
 
 @functools.lru_cache(maxsize=65_536)  # a page's links share a handful of hosts
@@ -272,6 +319,25 @@ def _whole_characters(text: str) -> str:
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+@functools.lru_cache(maxsize=_PLACES_REMEMBERED)
+def _origin(written: str) -> str:
+    """The canonical origin of a scheme and host as a link writes them. Raises InvalidUrl."""
+    return canonical(f"{written}/")[:-1]
+
+
+@functools.lru_cache(maxsize=_PLACES_REMEMBERED)
+def _folder(up: str, folder: str) -> str:
+    """The folder that a link's `../` and `./` lead to."""
+    return canonical(up, folder)
+
+
+def _in_form(url: str, form: Form) -> str:
+    """Step 6."""
+    scheme, _, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    return f"{scheme}://{_aliased(authority, form.aliases)}{slash}{_formed(path, form)}"
 
 
 def _aliased(authority: str, aliases: Mapping[str, str]) -> str:

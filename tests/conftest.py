@@ -4,13 +4,25 @@ import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from coordinator import local
-from tests import servers
+from tests import servers, side_by_side
 
 _names = itertools.count(1)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> side_by_side.Lanes:
+    config.option.loadscopereorder = False  # the order of `clusters_first`
+    return side_by_side.Lanes(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        side_by_side.clusters_first(items)
 
 
 @pytest.fixture(scope="session")

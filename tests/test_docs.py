@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from coordinator import cli
-from node import admission, certificates, politeness, revisit
+from node import admission, politeness, revisit, tls
 from node.sinks import handler
 from shared import scope
 from tests import settings_table
@@ -83,7 +83,7 @@ def test_the_table_of_reasons_has_every_reason_of_the_code_and_no_other():
     # The runner's are the guard's own words, which stand in the detail of `guard`.
     paths = [*(path for path in (ROOT / "node").rglob("*.py") if path.name != "runner.py"), ROOT / "shared" / "urls.py"]
     named = {word for path in paths for word in told(ast.parse(path.read_text()))}
-    named |= {*scope.REASONS, admission.ENDLESS, *politeness.OWN_DOING, *certificates._REASONS.values()}
+    named |= {*scope.REASONS, admission.ENDLESS, *politeness.OWN_DOING, *tls._REASONS.values()}
     named |= {f"status_{status}" for status in politeness.PAUSES | politeness.UNREADY | {304}} | {"status_5xx"}
     assert len(named) > 30, "the reasons were not found"
     rows = between(PAGE.read_text(), "<!-- reasons -->", "<!-- end of reasons -->").strip().splitlines()[2:]

@@ -1,18 +1,37 @@
 #!lua
--- commit.lua: all that one visit changes of a site, if no newer tenure holds it.
+-- commit.lua: all that one visit changes of a site, if no newer tenure holds it; and before it what its page told of
+-- others: URLs found, and where its content is. Those are true whoever holds the site, so that they are kept even of a
+-- visit that is fenced.
 --
--- KEYS[1]  the site's hash (see site.lua)
+-- KEYS[1]  the site's hash (see site.lua; take.lua says what else is touched)
 -- ARGV[1]  msgpack {node, tenure, n, due_in_ms, due_term, delay_ms, delay_term, backoff, fetched_ms_ago (-1 = nothing
 --          was sent), visits, done = {{class, code}}, later = {{in_ms, class, code}}, pages = {code},
 --          robots = {origin}, aside = {{reason, how many}}, fresh = {{in_ms, code}}, fresh_gap_ms, fresh_min_ms, price,
---          bytes, endless (nil = as it is)}
--- ARGV[2...]  the packed record of each page, then the packed answer of each origin
+--          bytes, endless (nil = as it is), content = key of the hash that remembers it (nil = none),
+--          offers = what offer.lua takes (nil = none), ahead = URLs to hand out}
+-- ARGV[2...]  the packed record of each page, then the packed answer of each origin, then digest and place of `content`
 -- Returns  the answer of site.lua with the word APPLIED, REPEATED (this n was applied before: nothing changed) or
---          FORGOTTEN (the store had lost commits: applied, and the larger due and delay kept); or {'FENCED'}
--- Errors   none
+--          FORGOTTEN (the store had lost commits: applied, and the larger due and delay kept), and behind it the
+--          letters and numbers of take.lua; or {'FENCED', letters, numbers}
+-- Errors   as offer.lua
 local ROBOTS_MAX = 256  -- robots answers kept for one site; one too many costs another request later, no harm
 
 local asked = cmsgpack.unpack(ARGV[1])
+ahead = math.max(1, math.min(HEAD, tonumber(asked.ahead) or HEAD))
+local letters, untold = '', {}
+if type(asked.content) == 'string' then shared('HSETNX', asked.content, ARGV[#ARGV - 1], ARGV[#ARGV]) end
+if type(asked.offers) == 'table' then
+  letters, untold = take_all(asked.offers)
+  enter(KEYS[1])
+end
+
+-- The answer, and what became of the offers.
+local function tell(word)
+  local said = answer(word)
+  said[7], said[8] = letters, untold
+  return said
+end
+
 load()
 local stored = number('epoch')
 local held = asked.tenure == stored and fields.owner == asked.node
@@ -37,13 +56,13 @@ if asked.tenure < stored or (asked.tenure == stored and not held) then
   end
   if asked.delay_term ~= 'duration' and asked.delay_ms > number('carried_ms') then put('carried_ms', asked.delay_ms) end
   save()
-  return {'FENCED'}
+  return {'FENCED', letters, untold}
 end
 
 if held and asked.n <= number('n') then
   move_due()
   save()
-  return answer('REPEATED')
+  return tell('REPEATED')
 end
 
 local forgotten = not held or asked.n > number('n') + 1
@@ -56,7 +75,7 @@ end
 put('n', asked.n)
 -- Whatever ended the tenures before, it did not end this one (try.lua).
 if fields.try_code then
-  redis.call('HDEL', KEYS[1], 'try_code', 'try_n', 'try_epoch')
+  redis.call('HDEL', key, 'try_code', 'try_n', 'try_epoch')
   fields.try_code, fields.try_n, fields.try_epoch = nil, nil, nil
 end
 
@@ -121,10 +140,10 @@ local function count(packed, sign)
   add('observed_ms', sign * math.floor(page[6] * 1000 + 0.5))
 end
 
-local buckets = math.max(1, number('pages_b'))
-local size = size_of(buckets)
+buckets = math.max(1, number('pages_b'))
+size = size_of(buckets)
 
-local function grow()
+local function grow_pages()
   local from = stem .. 'pages:' .. (buckets - size)
   local new = buckets
   buckets = buckets + 1
@@ -155,10 +174,10 @@ for i, code in ipairs(asked.pages) do
   redis.call('HSET', bucket, field, packed)
   if not old then
     add('pages_n', 1)
-    if number('pages_n') > buckets * PAGES_PER_BUCKET then grow() end
+    if number('pages_n') > buckets * PAGES_PER_BUCKET then grow_pages() end
   end
 end
 
 move_due()
 save()
-return answer(forgotten and 'FORGOTTEN' or 'APPLIED')
+return tell(forgotten and 'FORGOTTEN' or 'APPLIED')

@@ -3,20 +3,25 @@
 --
 -- KEYS[1]  cr:<c>:{S}:site   hash of the site. Its other keys differ in the last word only: later, robots,
 --                            fresh,
---                            queue:<0-9>, seen:<bucket>, pages:<bucket>. All of them lie in the slot of {S},
---                            and nothing else is ever touched.
+--                            queue:<0-9>, seen:<bucket>, pages:<bucket>. All of them lie in the slot of {S}. On a
+--                            Redis Cluster nothing else is ever touched; on one server take.lua says what is.
 -- Numbers in Lua are doubles: exact to 2^53, and turned to text with 14 digits unless formatted. Hence text(),
 -- and hence digests of 63 bits stay strings.
 
 local SEEN_PER_BUCKET = 200   -- a bucket about to be split holds twice the mean: under the 512 of a compact intset
 local PAGES_PER_BUCKET = 44   -- the same against 128 fields of a compact hash
 local HASH_RANGE = 4194304    -- 2^22: more buckets than any site has, and products below stay exact
-local HEAD = 8                -- URLs handed out at once: the owner reads ahead, nothing is taken off the queue
+local HEAD = 8                -- URLs handed out at once at most: the owner reads ahead, nothing is taken off the queue
 local DUE_AT_ONCE = 100       -- entries of `later` moved by one call, so that its time is bounded
 local FRESH_LOOK = 64         -- pages looked at for one recrawl slot: the first are often those that were just visited
 local SLOTS_LATE = 10         -- recrawl slots that may be made up for: a site that was away does not come back in a burst
 
-local stem = string.sub(KEYS[1], 1, -5)
+local key, stem, fields, changed
+
+-- Everything below speaks of this site.
+local function enter(name) key, stem, fields, changed = name, string.sub(name, 1, -5), {}, {} end
+
+enter(KEYS[1])
 
 -- A slot of a Redis Cluster that is moved key by key: the store refuses a script where it meets the first key that is
 -- not here, which may be after a write. This key is nowhere, so there it refuses before any.
@@ -27,7 +32,6 @@ local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 
 local function text(number) return string.format('%.0f', number) end
 
-local fields, changed = {}, {}
 local WORDS = {owner = true, prev_owner = true, due_term = true, delay_term = true, try_code = true, endless = true}
 
 -- Whatever else wrote here: a value that is no number of ours ends the script before it has changed anything. 16 digits,
@@ -38,7 +42,7 @@ local function whole(value, name)
 end
 
 local function load()
-  local flat = redis.call('HGETALL', KEYS[1])
+  local flat = redis.call('HGETALL', key)
   for i = 1, #flat, 2 do
     if not WORDS[flat[i]] then whole(flat[i + 1], flat[i]) end
     fields[flat[i]] = flat[i + 1]
@@ -63,7 +67,7 @@ local function save()
     flat[#flat + 1] = name
     flat[#flat + 1] = value
   end
-  if #flat > 0 then redis.call('HSET', KEYS[1], unpack(flat)) end
+  if #flat > 0 then redis.call('HSET', key, unpack(flat)) end
 end
 
 -- Linear hashing (Litwin 1980): with b buckets, size the largest power of two up to b, a hash lies in bucket
@@ -136,6 +140,7 @@ end
 -- Moves what fell due into its queues.
 local function move_due()
   fill_slot()
+  if redis.call('ZCARD', stem .. 'later') == 0 then return end
   local due = redis.call('ZRANGEBYSCORE', stem .. 'later', '-inf', text(now), 'LIMIT', 0, DUE_AT_ONCE)
   if #due == 0 then return end
   for _, member in ipairs(due) do
@@ -145,9 +150,11 @@ local function move_due()
   add('pending', #due)
 end
 
+local ahead = HEAD  -- a commit may ask for fewer
+
 -- Class, compact URL, packed page record ('' = none) of the next URLs, in a row.
 local function head()
-  local out, left = {}, math.min(HEAD, number('pending'))
+  local out, left = {}, math.min(ahead, number('pending'))
   local page_of = pages_now()
   for class = 9, 0, -1 do
     if left <= 0 then break end
@@ -170,10 +177,10 @@ local function answer(word)
     flat[#flat + 1] = name
     flat[#flat + 1] = value
   end
-  local first = redis.call('ZRANGE', stem .. 'later', 0, 0, 'WITHSCORES')[2] or ''
-  local fresh = redis.call('ZCARD', stem .. 'fresh')
+  local later, fresh = redis.call('ZCARD', stem .. 'later'), redis.call('ZCARD', stem .. 'fresh')
+  local first = later > 0 and redis.call('ZRANGE', stem .. 'later', 0, 0, 'WITHSCORES')[2] or ''
   if fresh > 0 and number('fresh_gap') > 0 and (first == '' or number('fresh_at') < tonumber(first)) then
     first = text(number('fresh_at'))
   end
-  return {word, text(now), flat, redis.call('ZCARD', stem .. 'later') + fresh, first, head()}
+  return {word, text(now), flat, later + fresh, first, head()}
 end

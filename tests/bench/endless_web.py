@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import json
 import sys
+import zlib
 from pathlib import Path
 from typing import IO
 
@@ -30,19 +31,23 @@ def site_name(number: int) -> str:
     return f"site-{number:03}.example"
 
 
-def process(folder: Path) -> local.Server:
-    """In a process of its own, not started; its log is requests.jsonl in the folder."""
+def process(folder: Path, *, sites: int = 0, cross: int = 0) -> local.Server:
+    """In a process of its own, not started; its log is requests.jsonl in the folder.
+
+    With `cross`, each page links to so many pages of others of the first `sites` sites too.
+    """
 
     def command(port: int, _peer_port: int) -> list[str]:
         return [
             *(sys.executable, "-P", "-m", "tests.bench.endless_web"),
             *("--port", str(port), "--log", str(folder / LOG)),
+            *("--sites", str(sites), "--cross", str(cross)),
         ]
 
     return local.Server("web", command=command, answers=local.listens, data=folder, environ=nodes.packages())
 
 
-async def _answer(request: web.Request, log: IO[str]) -> web.Response:
+async def _answer(request: web.Request, log: IO[str], *, sites: int, cross: int) -> web.Response:
     boot_s = clock.boot_s()
     host = request.host.partition(":")[0]
     line = [round(boot_s, 6), host.removeprefix("www."), request.path, request.headers.get("User-Agent", "")]
@@ -52,14 +57,20 @@ async def _answer(request: web.Request, log: IO[str]) -> web.Response:
     if not number.isdecimal():
         return web.Response(status=404)
     children = (int(number) * 2 + 1, int(number) * 2 + 2)
-    links = "".join(f'<a href="/{child}">{child}</a>' for child in children)
+    query = request.query_string
+    links = "".join(f'<a href="/{child}{"?" * bool(query)}{query}">{child}</a>' for child in children)
+    source = int("".join(letter for letter in host if letter.isdecimal()))
+    mark = zlib.crc32(f"{source} {query}".encode())
+    for far in range(cross):  # to pages that nobody else links to, of sites that are not this one
+        target = (source + 1 + (int(number) * 31 + far * 17) % (sites - 1)) % sites
+        links += f'<a href="http://www.{site_name(target)}/{number}?from={mark}">far</a>'
     return web.Response(text=f"<!doctype html><title>{number}</title>{links}", content_type="text/html")
 
 
-async def _serve(port: int, file: Path) -> None:
+async def _serve(port: int, file: Path, *, sites: int, cross: int) -> None:
     with file.open("a") as log:
         app = web.Application()
-        app.router.add_get("/{path:.*}", lambda request: _answer(request, log))
+        app.router.add_get("/{path:.*}", lambda request: _answer(request, log, sites=sites, cross=cross))
         runner = web.AppRunner(app, access_log=None, keepalive_timeout=30)
         await runner.setup()
         await web.TCPSite(runner, local.LOOPBACK, port, backlog=512).start()
@@ -74,8 +85,10 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.endless_web")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--log", type=Path, required=True)
+    parser.add_argument("--sites", type=int, default=0, help="that --cross links to")
+    parser.add_argument("--cross", type=int, default=0, help="links of each page to other sites")
     args = parser.parse_args(argv)
-    asyncio.run(_serve(args.port, args.log))
+    asyncio.run(_serve(args.port, args.log, sites=args.sites, cross=args.cross))
     return 0
 
 

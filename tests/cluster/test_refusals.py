@@ -33,7 +33,7 @@ def test_a_node_that_disagrees_or_whose_id_is_taken_is_refused(
         other = run.start("n2", environ={"CRAWLRING_RING__VNODES": "128"})
         twin = run.start("n1")
         told = refused(other, within_s=15)
-        assert "xxh3-64/256" in told, told
+        assert "xxh3-64/1024" in told, told
         assert "xxh3-64/128" in told, told
         assert "n2" not in run.members()
         told = refused(twin, within_s=20)

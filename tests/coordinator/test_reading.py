@@ -101,7 +101,7 @@ def test_status_without_nodes_does_not_say_that_nothing_is_pending(settings, ask
 
 def test_owner_is_what_the_ring_says_and_an_override_wins(settings, ask):
     weights = {"n1": 1.0, "n2": 1.0, "n3": 1.0}
-    circle = ring.Ring.build(weights, algorithm="xxh3-64", vnodes=256)
+    circle = ring.Ring.build(weights, algorithm="xxh3-64", vnodes=1024)
     with clusters.members(settings, weights, overrides={"placed.test": "n2"}) as (epoch, _):
         for number in range(5):
             status, told = ask("owner", f"https://www.s{number}.test/x#y")
@@ -164,7 +164,7 @@ def test_a_site_never_heard_of_is_1(settings, ask):
 def test_ring_shows_shares_arcs_and_overrides(settings, ask):
     with clusters.members(settings, {"n1": 1.0, "n2": 0.5}, overrides={"a.test": "n2"}) as (epoch, _):
         status, told = ask("ring")
-    assert (status, told["epoch"], told["algorithm"], told["vnodes"]) == (0, epoch, "xxh3-64", 256)
+    assert (status, told["epoch"], told["algorithm"], told["vnodes"]) == (0, epoch, "xxh3-64", 1024)
     assert told["overrides"] == {"a.test": "n2"}
     assert [node["arcs"] > 0 for node in told["nodes"]] == [True, True]
     assert sum(node["share"] for node in told["nodes"]) == pytest.approx(1)

@@ -74,8 +74,8 @@ async def test_more_than_one_batch_is_counted_whole(settings):
 @pytest.mark.parametrize(
     ("other", "part"),
     [
-        ({"ring.algorithm": "sha1-64"}, "ring: the cluster has xxh3-64/256, this command sha1-64/256"),
-        ({"ring.vnodes": 150}, "ring: the cluster has xxh3-64/256, this command xxh3-64/150"),
+        ({"ring.algorithm": "sha1-64"}, "ring: the cluster has xxh3-64/1024, this command sha1-64/1024"),
+        ({"ring.vnodes": 150}, "ring: the cluster has xxh3-64/1024, this command xxh3-64/150"),
         ({"sites.private_suffixes": ("github.io",)}, "sites: "),
     ],
 )

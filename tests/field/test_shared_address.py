@@ -58,7 +58,7 @@ async def asked_by_all(scene: Scene, pages: list[str], *, exempt: tuple[str, ...
         user_agent=origins.AGENT,
         limits=config.Limits(),
         resolver=Names(scene.stage),
-        connections=SITES,
+        idle_max=SITES,
         crowd=addresses.Addresses(GAP_S, exempt),
     )
     await made.start()

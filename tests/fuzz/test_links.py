@@ -3,8 +3,9 @@
 import time
 
 from hypothesis import strategies as st
+from selectolax import lexbor
 
-from node import charsets, links
+from node import links
 from node.sinks import jsonl
 from shared import records, urls
 from tests.fuzz import budget
@@ -133,11 +134,44 @@ def test_every_page_gives_canonical_links_and_a_line_to_write(body, content_type
     assert records.encode_json(line).count(b"\n") == 0
 
 
-@budget.tried(markup)
-def test_thinning_twice_keeps_what_thinning_kept(body):
-    text = charsets.text_of(body, "utf-8")
-    once = links.thinned(text)
-    assert links.thinned(once) == once
+LINKS = [
+    *('<a rel="nofollow" href="/n">', '<a href="/1" href="/2">', '<a rel="noopener" rel="nofollow" href="/3">'),
+    *('<a href="/4" rel="external nofollow">', '<a id="i" href="/5?a&amp;b" class="c">', '<area href="/6">'),
+    *('<a href="', '<a class="x" href="/u', '<a rel="nofollow" href="/n', '<a data-href="', '<a title="<a href=', '">'),
+    *(
+        '" href="',
+        '" rel="noopener" href="',
+        '" rel="nofollow">',
+        '" target=_blank>',
+        '"/>',
+        '" >',
+        "' href='",
+        'href="/s',
+    ),
+    *("/a?b=1&amp;c=2", "&amp;amp;", "&#x26;", "&notit;", "\r", "\t", "\f", "\x0b", "\xa0", "\u017f", "<b ", "</a"),
+]
+
+
+@budget.tried(st.lists(st.sampled_from(PIECES + LINKS * 3), max_size=12).map("".join), share=3)
+def test_a_link_that_is_read_where_it_stands_reads_as_by_a_tree(text):
+    """A name in capitals is left to the tree, and means the same."""
+    by_tree = text.replace('href="', 'HREF="')
+    assert repr(links.scanned(text, "bot")).lower() == repr(links.scanned(by_tree, "bot")).lower()
+
+
+@budget.tried(
+    st.lists(
+        st.tuples(st.sampled_from(["", "/p", "../q?x=1&amp;y=2", "#f", "http://h.example/a b"]), st.booleans()),
+        max_size=8,
+    )
+)
+def test_a_page_without_faults_has_the_links_that_its_whole_tree_has(written):
+    text = "".join(
+        f'<div class="a > b"><p>x<a {"id=i " * odd}href="{href}" title=\'<a href="/t">\'>t</a><!-- <a href="/c"> -->'
+        for href, odd in written
+    )
+    whole = [node.attributes["href"] for node in lexbor.LexborHTMLParser(text).css("a[href]")]
+    assert links.scanned(text).addresses == [href or "" for href in whole]
 
 
 @budget.tried(st.lists(st.sampled_from(PIECES), min_size=1, max_size=5), types, share=0.5)

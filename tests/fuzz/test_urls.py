@@ -1,5 +1,6 @@
 """URLs from anywhere: one canonical form or one reason, and what is made of the form can be put together again."""
 
+import contextlib
 import time
 
 from hypothesis import strategies as st
@@ -84,8 +85,9 @@ def test_a_form_is_its_own_form_and_no_library_changes_it(raw, base):
     assert form(url) == url
     assert form(url, base) == url
     assert url.isascii() and url.isprintable() and " " not in url
-    # The library's own type drops an empty query; test_wire.py shows that it is asked for all the same.
-    assert str(fetch._wire_url(url)) == (url.removesuffix("?") if url.count("?") == 1 else url)
+    place, fields = fetch._asked(urls.origin_of(url), fields=b"")
+    assert fields == b"Host: %s\r\n" % url.split("/")[2].encode()
+    assert place.host.strip("[]") == urls.host_of(url).strip("[]")
 
 
 @budget.tried(raw_urls, st.sampled_from(BASES), share=4)
@@ -132,11 +134,52 @@ def test_a_form_is_its_own_form_whatever_the_operator_and_the_page_want(raw, by,
     assert form(url, by=by, encoding=encoding) == url
 
 
+USUAL = [
+    *(
+        "a",
+        "b/",
+        "x.html",
+        "?q=1",
+        "#f",
+        "../",
+        "./",
+        "/./",
+        "//h.example",
+        "https://H.example/",
+        "http://h.example:8080",
+    ),
+    *("https://h.example:99999/", "%20", "%C3", "%41", "%2D", "%2E", "%25", "a=1&b=2", "'", "utm_source=x", "h:1/"),
+]
+links = st.lists(st.sampled_from(USUAL * 3 + PIECES), max_size=6).map("".join) | st.text(
+    "ab./?#:%2e&=_-~'", max_size=12
+)
+folders = st.sampled_from(
+    [
+        *(base for base in BASES if base),
+        "https://a.example/d/e/f%2?x=../",
+        f"https://a.example/;jsessionid={SESSION}/x",
+        "http://a.example",
+    ]
+)
+
+
+@budget.tried(links, folders, forms | st.just(urls.PLAIN), encodings, share=4)
+def test_a_link_that_is_put_together_is_what_the_parser_makes_of_it(raw, base, by, encoding):
+    page = urls.Page(urls.canonical(base), form=by, encoding=encoding)
+    try:
+        put_together = page.canonical(raw)
+    except errors.InvalidUrl:
+        put_together = None
+    assert put_together == form(raw, urls.canonical(base), by=by, encoding=encoding)
+
+
 @budget.tried(st.sampled_from(PIECES), st.sampled_from(PIECES), st.sampled_from(BASES))
 def test_the_longest_input_takes_no_longer_than_its_length(one, other, base):
     raw = ("http://example.com/" + (one + other) * 40_000)[: urls.INPUT_CHARS_MAX]
     began_s = time.process_time()
     form(raw, base)
+    with contextlib.suppress(errors.InvalidUrl):
+        urls.Page("https://example.com/").canonical(raw.removeprefix("http://example.com"))
     assert time.process_time() - began_s < 1.0
 
 

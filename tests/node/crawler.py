@@ -279,11 +279,24 @@ class Crawler:
 
         return guard.Permit(held.site, may_start, may_send, clock.boot_s, self.late.append)
 
-    async def _persist(self, held: ownership.Held, change: records.Commit) -> records.Committed:
+    async def _persist(self, now: turn.Turn, change: records.Commit) -> records.Committed:
+        held = now.held
         held.n += 1
         if self.before_commit is not None:
             await self.before_commit()
-        answer = await self._answered(lambda: self.store.commit(held.site, self.me, held.tenure, held.n, change))
+        answer = await self._answered(
+            lambda: self.store.commit(
+                held.site,
+                self.me,
+                held.tenure,
+                held.n,
+                change,
+                offers=now.offers,
+                remember=now.remember,
+                owner_of=self.owned.owner_of,
+                pages_max=1_000,
+            )
+        )
         self.commits.append(change)
         self.records.append(answer.record)
         return answer
@@ -330,7 +343,7 @@ async def crawling(
         user_agent=settings.identity.user_agent,
         limits=settings.limits,
         resolver=resolver or dns.Resolver(connect_to=f"127.0.0.1:{web.origin.port}"),
-        connections=8,
+        idle_max=8,
         tls=trust,
         tls_faults=tls_faults,
         crowd=crowd,

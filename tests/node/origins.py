@@ -125,14 +125,14 @@ class Gate:
 
 @contextlib.asynccontextmanager
 async def fetcher(
-    port: int, *, tls: ssl.SSLContext | None = None, connections: int = 32, **limits: Any
+    port: int, *, tls: ssl.SSLContext | None = None, idle_max: int = 32, **limits: Any
 ) -> AsyncIterator[fetch.Fetcher]:
     """A fetcher whose every connection goes to the loopback origin."""
     made = fetch.Fetcher(
         user_agent=AGENT,
         limits=config.Limits(**limits),
         resolver=dns.Resolver(connect_to=f"127.0.0.1:{port}"),
-        connections=connections,
+        idle_max=idle_max,
         tls=tls,
     )
     await made.start()

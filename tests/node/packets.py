@@ -57,7 +57,7 @@ async def main(gate: str, link: str) -> None:
             user_agent=origins.AGENT,
             limits=config.Limits(connect_s=CONNECT_S, total_s=2.0),
             resolver=resolver,
-            connections=4,
+            idle_max=4,
         )
         await fetcher.start()
         outcomes = [await _fetched(fetcher, url) for url in _spellings(row["url"])]

@@ -150,7 +150,7 @@ async def test_forty_sites_on_one_address_are_a_gap_apart_at_the_origin() -> Non
         listening = await asyncio.start_server(server._serve, "127.0.0.2", 0)
         resolver.port = listening.sockets[0].getsockname()[1]
         fetches = fetch.Fetcher(
-            user_agent=origins.AGENT, limits=config.Limits(), resolver=resolver, connections=64, crowd=crowd
+            user_agent=origins.AGENT, limits=config.Limits(), resolver=resolver, idle_max=64, crowd=crowd
         )
         await fetches.start()
 
@@ -186,7 +186,7 @@ async def test_a_lone_site_a_staging_web_and_loopback_are_never_slowed() -> None
         async with Origin(answering(origins.OK)) as origin:
             resolver = dns.Resolver(connect_to=f"127.0.0.1:{origin.port}" if fixed else "", allow_private=True)
             fetches = fetch.Fetcher(
-                user_agent=origins.AGENT, limits=config.Limits(), resolver=resolver, connections=4, crowd=crowd
+                user_agent=origins.AGENT, limits=config.Limits(), resolver=resolver, idle_max=4, crowd=crowd
             )
             await fetches.start()
             for number in range(3):
@@ -200,7 +200,7 @@ async def test_where_no_look_up_has_a_turn_the_fetch_comes_back_later() -> None:
         async def lookup(self, host: str, port: int) -> dns.Address:
             raise dns.BusyError(f"{host} {port}")
 
-    fetches = fetch.Fetcher(user_agent=origins.AGENT, limits=config.Limits(), resolver=Busy(), connections=4)
+    fetches = fetch.Fetcher(user_agent=origins.AGENT, limits=config.Limits(), resolver=Busy(), idle_max=4)
     await fetches.start()
     gate = Gate()
     answer = await fetches.fetch("http://example.com/", permit=gate.permit())

@@ -122,7 +122,7 @@ async def asked(one: Made, folder: Path, *, faults: str, times: int = 1) -> tupl
             user_agent=origins.AGENT,
             limits=config.Limits(),
             resolver=dns.Resolver(connect_to=f"127.0.0.1:{origin.port}"),
-            connections=4,
+            idle_max=4,
             tls=client(),
             tls_faults=faults,
         )
@@ -163,7 +163,7 @@ async def test_what_is_no_tls_is_no_fault_of_a_certificate() -> None:
                 user_agent=origins.AGENT,
                 limits=config.Limits(connect_s=1.0, first_byte_s=0.3, total_s=0.4),
                 resolver=dns.Resolver(connect_to=f"127.0.0.1:{origin.port}"),
-                connections=4,
+                idle_max=4,
                 tls_faults=faults,
             )
             await fetches.start()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from node import dns, fetch
+from node import dns, fetch, reply
 from shared import config, records
 from tests.node import origins
 from tests.node.origins import Gate, Origin, answering, fetcher, until
@@ -119,7 +119,7 @@ async def test_an_origin_that_hangs_up_is_asked_once(pooled: bool) -> None:
 
 
 async def test_a_connection_is_used_again_and_its_idle_number_is_bounded() -> None:
-    async with Origin(answering(origins.OK)) as origin, fetcher(origin.port, connections=2) as fetches:
+    async with Origin(answering(origins.OK)) as origin, fetcher(origin.port, idle_max=8) as fetches:
         for host in range(12):
             await fetched(fetches, f"http://h{host}.example.com/")
         await until(lambda: origin.closed == 4)
@@ -132,9 +132,9 @@ async def test_a_connection_is_used_again_and_its_idle_number_is_bounded() -> No
 async def test_a_lying_keep_alive_costs_nothing() -> None:
     async with Origin(answering(origins.OK, close=True)) as origin, fetcher(origin.port) as fetches:
         await fetched(fetches)
-        connector = fetches._connector
-        assert connector is not None
-        await until(lambda: not connector.idle)
+        pool = fetches._connections
+        assert pool is not None
+        await until(lambda: not pool.idle)
         await fetched(fetches)
         assert origin.connections == 2
 
@@ -308,7 +308,7 @@ async def test_a_redirects_body_costs_little_and_cannot_hold_the_site(monkeypatc
             answer = await asyncio.wait_for(fetches.fetch(URL, permit=Gate().permit()), 3)
             assert isinstance(answer.outcome, records.Redirected)
             assert answer.raw_cut == cut
-            assert len(answer.raw) <= fetch.REDIRECT_BYTES_MAX
+            assert len(answer.raw) <= reply.REDIRECT_BYTES_MAX
 
 
 async def test_equal_locations_are_one() -> None:
@@ -496,9 +496,7 @@ async def test_what_is_no_url_is_an_outcome_and_sends_nothing(url: str) -> None:
 )
 async def test_private_addresses_are_refused_before_any_packet(url: str, reason: str) -> None:
     async with Origin(answering(origins.OK)) as origin:
-        fetches = fetch.Fetcher(
-            user_agent=origins.AGENT, limits=config.Limits(), resolver=dns.Resolver(), connections=4
-        )
+        fetches = fetch.Fetcher(user_agent=origins.AGENT, limits=config.Limits(), resolver=dns.Resolver(), idle_max=4)
         await fetches.start()
         gate = Gate()
         answer = await fetches.fetch(url.format(port=origin.port), permit=gate.permit())
@@ -514,7 +512,7 @@ async def test_private_addresses_are_fetched_where_allowed() -> None:
             user_agent=origins.AGENT,
             limits=config.Limits(),
             resolver=dns.Resolver(allow_private=True),
-            connections=4,
+            idle_max=4,
         )
         await fetches.start()
         answer = await fetches.fetch(f"http://127.0.0.1:{origin.port}/", permit=Gate().permit())

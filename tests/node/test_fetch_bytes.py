@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 
-from node import dns, fetch
+from node import dns, fetch, reply
 from shared import config, records
 from tests.conformance import http as answers
 from tests.node import origins
@@ -116,7 +116,7 @@ async def test_raw_bytes_have_the_bodys_limit(coding: bytes) -> None:
     assert isinstance(got.outcome, records.Fetched)
     assert got.raw_cut == "size"
     assert sent.startswith(got.raw)
-    assert 100_000 <= len(got.raw) <= 100_000 + fetch.RAW_SLACK_BYTES
+    assert 100_000 <= len(got.raw) <= 100_000 + reply.RAW_SLACK_BYTES
     if not coding:
         assert got.outcome.body == noise[:100_000]
 
@@ -153,7 +153,7 @@ async def test_an_address_of_six_is_told_in_full() -> None:
     server = await asyncio.start_server(_answer, "::1", 0, family=socket.AF_INET6)
     port = server.sockets[0].getsockname()[1]
     fetches = fetch.Fetcher(
-        user_agent=origins.AGENT, limits=config.Limits(), resolver=dns.Resolver(allow_private=True), connections=4
+        user_agent=origins.AGENT, limits=config.Limits(), resolver=dns.Resolver(allow_private=True), idle_max=4
     )
     await fetches.start()
     got = await fetches.fetch(f"http://[::1]:{port}/", permit=Gate().permit())
@@ -182,7 +182,7 @@ async def test_a_kept_connection_is_not_used_for_another_address() -> None:
 
     async with Origin(answering(origins.OK)) as origin:
         resolver = Turning()
-        fetches = fetch.Fetcher(user_agent=origins.AGENT, limits=config.Limits(), resolver=resolver, connections=4)
+        fetches = fetch.Fetcher(user_agent=origins.AGENT, limits=config.Limits(), resolver=resolver, idle_max=4)
         await fetches.start()
         assert (await fetches.fetch(URL, permit=Gate().permit())).address == "127.0.0.1"
         resolver.ip = "127.0.0.2"  # nobody listens there

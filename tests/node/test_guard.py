@@ -128,16 +128,16 @@ async def test_a_quick_system_call_is_not_late() -> None:
 @contextlib.contextmanager
 def connected(gate: Gate) -> Iterator[tuple[guard.GuardedSocket, socket.socket]]:
     """A guarded socket and the peer it is connected to."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        token = guard.CONTACT.set(guard.Contact(gate.permit()))
-        ours = guard.open_socket((socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", None))
-        guard.CONTACT.reset(token)
-        with ours:
-            ours.connect(server.getsockname())
-            peer, _ = server.accept()
-            peer.settimeout(5)
-            with peer:
-                yield ours, peer
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        guard.open_socket(guard.Contact(gate.permit()), "127.0.0.1") as ours,
+    ):
+        ours.settimeout(5)
+        ours.connect(server.getsockname())
+        peer, _ = server.accept()
+        peer.settimeout(5)
+        with peer:
+            yield ours, peer
 
 
 def test_the_kernel_gives_up_early() -> None:
@@ -250,9 +250,7 @@ def test_a_loop_that_would_not_ask_the_guard_is_refused() -> None:
     uvloop = pytest.importorskip("uvloop")
 
     async def start() -> None:
-        fetches = fetch.Fetcher(
-            user_agent=origins.AGENT, limits=config.Limits(), resolver=dns.Resolver(), connections=1
-        )
+        fetches = fetch.Fetcher(user_agent=origins.AGENT, limits=config.Limits(), resolver=dns.Resolver(), idle_max=1)
         await fetches.start()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, pytest.raises(errors.ConfigError):

@@ -1,7 +1,7 @@
 """The owner's half of the protocol, one claim at a time."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from node import ownership
@@ -243,6 +243,7 @@ def test_a_late_answer_for_a_site_that_has_moved_on_changes_nothing():
     assert me.sites == {}
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(["both", "alone", "gone", "back"]), min_size=1, max_size=8), st.data())
 def test_a_site_is_held_only_while_every_view_since_its_gain_gave_it_to_us(steps, data):
     """Against a model that remembers all views: tenure, ack and ownership agree after any run of views."""

@@ -55,3 +55,26 @@ def test_take_agrees_with_a_sorted_list(puts, now):
     assert sorted(taken) == sorted(ripe)
     keys = [(-model[site][1], model[site][0]) for site in taken]
     assert keys == sorted(keys)
+
+
+def test_what_is_dropped_never_comes():
+    due = schedule.Schedule()
+    for site in "abc":
+        due.put(site, 1.0, priority=5)
+    assert due.take(1.0) == "a"
+    due.drop(["b", "never held"])
+    assert len(due) == 1
+    assert [due.take(9.0), due.take(9.0)] == ["c", None]
+    due.put("b", 2.0, priority=5)
+    assert due.take(9.0) == "b"
+
+
+def test_entries_that_were_replaced_do_not_pile_up():
+    """A site that is put off again and again, and one that is dropped before its far moment, leave nothing behind."""
+    due = schedule.Schedule()
+    for number in range(20_000):
+        due.put("a", 1e6 + number, priority=5)
+        due.put(f"gone {number}", 1e9, priority=5)
+        due.drop([f"gone {number}"])
+    assert len(due._future) + len(due._ready) <= 2 * len(due) + schedule.STALE_MIN + 1
+    assert due.take(2e6) == "a"

@@ -33,7 +33,7 @@ def behaviour(name: str) -> dict[str, str]:
 
 @contextlib.asynccontextmanager
 async def fetcher(resolver: dns.Resolver) -> AsyncIterator[fetch.Fetcher]:
-    made = fetch.Fetcher(user_agent=origins.AGENT, limits=LIMITS, resolver=resolver, connections=4)
+    made = fetch.Fetcher(user_agent=origins.AGENT, limits=LIMITS, resolver=resolver, idle_max=4)
     await made.start()
     try:
         yield made

@@ -124,7 +124,7 @@ async def _without_name(web: Web, crawl: Crawler) -> None:
     """From robots.txt on, the name is in no DNS: its server is not there."""
     await crawl.run(lambda: len(crawl.records) == 1)
     nowhere = dns.Resolver(connect_to="nowhere.invalid:1", nameservers=["127.0.0.1:1"])
-    other = fetch.Fetcher(user_agent=origins.AGENT, limits=crawl.settings.limits, resolver=nowhere, connections=2)
+    other = fetch.Fetcher(user_agent=origins.AGENT, limits=crawl.settings.limits, resolver=nowhere, idle_max=2)
     await other.start()
     await crawl.tools.fetcher.close()
     crawl.tools.fetcher = other

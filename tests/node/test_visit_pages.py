@@ -229,7 +229,7 @@ async def test_a_new_owner_asks_with_the_validators_of_the_last(valkey: str, web
 # --- before the commit ----------------------------------------------------------------------------------------------
 
 
-async def test_a_page_is_in_the_sink_and_its_links_in_their_queues_before_it_is_committed(
+async def test_a_page_is_in_the_sink_before_it_is_committed_and_its_links_in_their_queues_with_it(
     valkey: str, web: Web, tmp_path: Path
 ) -> None:
     web.put("/", linking("/a", f"http://{OTHER}/x"))
@@ -244,7 +244,8 @@ async def test_a_page_is_in_the_sink_and_its_links_in_their_queues_before_it_is_
         crawl.before_commit = look
         await crawl.seed("/")
         await crawl.run(lambda: len(crawl.records) == 2)
-    assert seen == [(0, 1, [], []), (0, 2, [full("/")], [f"http://{OTHER}/x"])]
+        await look()
+    assert seen == [(0, 1, [], []), (0, 1, [full("/")], []), (1, 2, [full("/")], [f"http://{OTHER}/x"])]
 
 
 @pytest.mark.parametrize("when", ["before the offer", "after the offer"])

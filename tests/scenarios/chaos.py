@@ -20,9 +20,10 @@ CUTS = (
     ("look", "confirm", "keepalive", "propose", "watch", "resign"),
 )
 
-# Chances a step (about 0.08 s), for the cluster or for each process; `late` is the longest a message is under way.
+# Chances a step (about 0.08 s), for the cluster or for each process; `late` is the longest a message is under way,
+# `held` the number of sites that a process holds in memory (0: all).
 QUIET: dict[str, float] = dict.fromkeys(
-    ("revoke", "override", "strike", "compact", "hint", "down", "restore", "cut", "freeze", "suspend", "crash", "drain", "wall"), 0.0
+    ("revoke", "override", "strike", "compact", "hint", "down", "restore", "cut", "freeze", "suspend", "crash", "drain", "wall", "held"), 0.0
 ) | {"late": 0.5}  # fmt: skip
 COMMON = QUIET | {"late": 1, "compact": 0.002, "hint": 0.01}
 SETTINGS: dict[str, dict[str, float]] = {
@@ -55,6 +56,9 @@ SETTINGS: dict[str, dict[str, float]] = {
     | {"late": 6, "revoke": 0.002, "freeze": 0.001, "crash": 0.0005, "cut": 0.003, "override": 0.004, "drain": 0.0002},
     "clocks": COMMON
     | {"revoke": 0.002, "freeze": 0.002, "crash": 0.0004, "cut": 0.004, "override": 0.004, "wall": 0.004, "strike": 0.004},
+    "held": COMMON
+    | {"held": 2, "late": 2, "revoke": 0.002, "freeze": 0.0015, "crash": 0.0008, "cut": 0.003, "override": 0.006, "drain": 0.001,
+       "strike": 0.004},
     "etcd": COMMON
     | {"revoke": 0.001, "freeze": 0.001, "crash": 0.0004, "cut": 0.003, "override": 0.004, "down": 0.002, "restore": 0.001},
 }  # fmt: skip
@@ -186,7 +190,7 @@ class Chaos:
         return [Move(world.t, what, slot, call, seconds, site) for what, seconds in found]
 
 
-def cluster(seed: int) -> moves.Plan:
+def cluster(seed: int, *, held_max: int = 0) -> moves.Plan:
     """Six processes of four ids, two of them late twins, on clocks of different rates."""
     dice = random.Random(f"cluster {seed}")
     names = ("n0", "n1", "n2", "n3", "n0", "n1")
@@ -200,6 +204,7 @@ def cluster(seed: int) -> moves.Plan:
             for slot, name in enumerate(names)
         ),
         weather=seed,
+        held_max=held_max,
     )
 
 
@@ -208,7 +213,7 @@ def world(seed: int, setting: str | dict[str, float], *, telling: bool = False) 
     from tests.scenarios import world as worlds  # noqa: PLC0415 - each needs the other's values
 
     p = (SETTINGS | BY_REQUEST)[setting] if isinstance(setting, str) else setting
-    run = worlds.World(cluster(seed), chaos=Chaos(seed, p), telling=telling)
+    run = worlds.World(cluster(seed, held_max=round(p["held"])), chaos=Chaos(seed, p), telling=telling)
     if p["restore"]:
         run.keep_checkpoints()
     return run

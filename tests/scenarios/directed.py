@@ -35,6 +35,13 @@ def plan(*what: Move | list[Move], more: tuple[moves.Actor, ...] = ()) -> moves.
     )
 
 
+def crowded(*what: Move) -> moves.Plan:
+    """n0 alone with three sites, of which it holds two."""
+    return moves.Plan(
+        actors=moves.cast("n0"), moves=what, until_s=AT_S + 16, sites=(SITE, OTHER, "s2.example"), held_max=2
+    )
+
+
 REVOKED = Move(AT_S, "revoke", node="n0")
 MOVED = place("n1", AT_S - 1)
 
@@ -72,6 +79,10 @@ PLANS: dict[str, moves.Plan] = {
     "no-silence": plan(cut(NO_WORD, 9), MOVED),
     # Its machine sleeps for 12 s and does not know.
     "no-wall-deadline": plan(cut(ALL, 14), MOVED, Move(AT_S + 0.3, "suspend", 0, seconds=9.5)),
+    # Its request is still in the kernel when the site is let go, and another asks for room at once.
+    "let-go-early": crowded(Move(AT_S - 2, "tail", 0, "visit", 2.2, SITE)),
+    # Two sites have their turns out of step, so that one is back within its delay.
+    "taken-up-at-once": crowded(Move(AT_S - 2, "long", 0, "visit", 0.3, OTHER)),
     # Everybody but n0 finds an empty etcd.
     "no-unknown-elder": plan(cut(ALL, 9), Move(AT_S, "restore", call="empty")),
 }

@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+SHARE_VISITS = 2  # of a site, until it makes room for one that is not held
 SITES = tuple(f"s{i}.example" for i in range(6))
 
 # Moves of the world. `who` is the slot of a process, `node` an id in etcd, `seconds` how long.
@@ -71,6 +72,8 @@ class Plan:
     until_s: float = 90.0
     weather: int | None = None
     sites: tuple[str, ...] = SITES
+    held_max: int = 0
+    """Sites that a process holds in memory; 0: all."""
 
     def label(self, slot: int) -> str:
         """The id, with a dash for each process of the same id before it."""
@@ -95,6 +98,7 @@ def from_json(value: dict[str, Any]) -> Plan:
         until_s=value["until_s"],
         weather=value["weather"],
         sites=tuple(value["sites"]),
+        held_max=value.get("held_max", 0),
     )
 
 

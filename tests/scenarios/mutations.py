@@ -132,6 +132,13 @@ def _judge_each(state: agreement.State, snapshot: agreement.Snapshot, now_s: flo
     return after, effects
 
 
+def _claim_now(self: ownership.Ownership, ripe: list[str]) -> list[ownership.Effect]:
+    for group in self._waiting.values():
+        for site in group.keys() & ripe:
+            del group[site]
+    return self._claim(ripe)
+
+
 def _settled_by_the_previous_owner(
     self: ownership.Ownership, now_s: float, settle: agreement.Settle
 ) -> list[ownership.Effect]:
@@ -139,15 +146,12 @@ def _settled_by_the_previous_owner(
     if settle.epoch > 0:
         return _settled(self, now_s, settle)
     ripe = []
-    for site in sorted(self._waiting):
+    for site in sorted(self.waiting()):
         era = self.gained_in(site)
         before = self.eras[self.eras.index(era) - 1] if era is not None and self.eras.index(era) else None
         if era is self.eras[-1] and before is not None and before.placement.owner(site) in settle.how:
             ripe.append(site)
-    for site in ripe:
-        self._waiting.discard(site)
-        self.sites[site].phase = ownership.Phase.CLAIMING
-    return [ownership.Claim(tuple(ripe))] if ripe else []
+    return _claim_now(self, ripe)
 
 
 # --- what the owner does (rules 4 and 6) ------------------------------------------------------------------------------
@@ -169,13 +173,42 @@ _acknowledge = ownership.Ownership._acknowledge
 
 def _waiting_is_ready(self: ownership.Ownership, now_s: float, change: agreement.Adopt) -> list[ownership.Effect]:
     """A site that still waited when the next view came is kept with all others, and so may be claimed."""
-    waited = {site: self.sites[site] for site in self._waiting}
+    waited = {site: self.sites[site] for site in self.waiting()}
     effects = _adopted(self, now_s, change)
-    ripe = [site for site, held in sorted(waited.items()) if self.sites.get(site) is held and site in self._waiting]
-    for site in ripe:
-        self._waiting.discard(site)
-        self.sites[site].phase = ownership.Phase.CLAIMING
-    return [*effects, ownership.Claim(tuple(ripe))] if ripe else effects
+    still = set(self.waiting())
+    ripe = [site for site, held in sorted(waited.items()) if self.sites.get(site) is held and site in still]
+    return [*effects, *_claim_now(self, ripe)]
+
+
+_hold = ownership.Ownership._hold
+_finished = ownership.Ownership.finished
+_first_contact = ownership.Ownership._first_contact
+
+
+def _also_with_a_request_on(
+    self: ownership.Ownership, fresh: list[tuple[str, ownership.Era]], claims: list[str]
+) -> list[ownership.Effect]:
+    """A site makes room while its request is under way, and nothing of it is committed."""
+    wanted = max(0, len(fresh) - self.holding.room())
+    for site in list(self._visiting)[:wanted]:
+        del self._visiting[site]
+        self.holding.drop(site)
+        self.holding.outside = True
+    return _hold(self, fresh, claims)
+
+
+def _finished_if_held(
+    self: ownership.Ownership, now_s: float, held: ownership.Held, answer: records.Committed | None
+) -> list[ownership.Effect]:
+    """The end of a visit of what was let go meanwhile concerns nobody."""
+    gone = held.phase is ownership.Phase.VISITING and self.sites.get(held.site) is not held
+    return [] if gone else _finished(self, now_s, held, answer)
+
+
+def _taken_up_at_once(self: ownership.Ownership, now_s: float, record: records.SiteRecord) -> float:
+    """What was ours before is visited as soon as it is in memory again, by the store's due alone."""
+    again = record.owner == self.me and record.owner_epoch >= self._since
+    return now_s + record.due_in_s if again else _first_contact(self, now_s, record)
 
 
 def _silence(seconds: Callable[[agreement.Settings], float]) -> property:
@@ -209,6 +242,11 @@ FURTHER = (
     Mutation("no-silence", "6", "a silent owner is not waited for", ((agreement.Settings, "silence_s", _silence(lambda _: 0.0)),)),
     Mutation("no-wall-deadline", "3", "a machine that slept has the authority it fell asleep with",
              ((agreement, "has_authority", _no_wall_deadline),)),
+    Mutation("let-go-early", "10", "a site makes room with its request on and nothing committed",
+             ((ownership.Ownership, "_hold", _also_with_a_request_on),
+              (ownership.Ownership, "finished", _finished_if_held))),
+    Mutation("taken-up-at-once", "10", "a site taken up again is asked by the store's due alone",
+             ((ownership.Ownership, "_first_contact", _taken_up_at_once),)),
     Mutation("no-unknown-elder", "9", "the first view of a generation waits for nobody", ((views, "_wanted", _without_the_unknown),)),
 )  # fmt: skip
 BY_SCHEDULE = {"no-unknown-elder"}

@@ -43,6 +43,8 @@ class Process:
     ready: dict[str, float] = field(default_factory=dict)
     leaving: list[tuple[float, ownership.Held]] = field(default_factory=list)
     why: dict[str, str] = field(default_factory=dict)
+    round_s: float = 0.0
+    """When it looks through the index again."""
     lease: int = 0
     last_told: str = ""
     generation: int = 0

@@ -24,6 +24,7 @@ STEP_S = 0.08
 LATENCY_S = 0.04
 STOP_S = 5.0  # an abandoned visit is reset so much later
 CHECKPOINT_S = 1.0
+ROUND_S = 0.5  # between two looks through the index, where not all sites are held
 
 
 class Chaos(Protocol):
@@ -69,7 +70,15 @@ class World:
     def boot(self, process: Process) -> Process:
         value = records.MemberValue(weight=1.0, address="", fingerprint=FINGERPRINT)
         process.state = agreement.State(me=process.name, value=value, settings=self.settings)
-        process.owner = ownership.Ownership(process.name, silence_s=self.settings.silence_s, delay_min_s=DELAY_S)
+        held_max, share = self.plan.held_max, moves.SHARE_VISITS if self.plan.held_max else 1_000
+        process.owner = ownership.Ownership(
+            process.name,
+            silence_s=self.settings.silence_s,
+            delay_min_s=DELAY_S,
+            held_max=held_max or 1_000,
+            share_visits=share,
+        )
+        process.round_s = 0.0
         process.inbox, process.visits, process.ready, process.leaving, process.why = [], {}, {}, [], {}
         process.generation += 1
         return process
@@ -262,6 +271,9 @@ class World:
             return
         self.feed(process, agreement.Tick())
         self.apply(process, process.owner.ticked(now_s))
+        if self.plan.held_max and now_s >= process.round_s:
+            process.round_s = now_s + ROUND_S
+            self._look_round(process)
         self._finish(process, now_s)
         self._visit(process, now_s)
 
@@ -296,6 +308,9 @@ class World:
                         self._claim(process, site)
                 case ownership.Ready():
                     process.ready[effect.site] = effect.at_s
+                case ownership.Released():
+                    for site in effect.sites:
+                        process.ready.pop(site, None)
                 case ownership.Abandon():
                     for site in effect.sites:
                         ends, held = process.visits.pop(site)
@@ -304,6 +319,12 @@ class World:
                     self.feed(process, agreement.Applied(effect.epoch))
                 case ownership.Stopped():
                     self.feed(process, agreement.Stopped(effect.incarnation))
+
+    def _look_round(self, process: Process) -> None:
+        """As `claiming` does: those that are not held are found, each round beginning with another."""
+        at = int(process.round_s / ROUND_S) % len(self.plan.sites)
+        around = (*self.plan.sites[at:], *self.plan.sites[:at])
+        self.apply(process, process.owner.found([site for site in around if site not in process.owner.sites]))
 
     def _claim(self, process: Process, site: str) -> None:
         """The store's part: newest tenure wins; it may also have forgotten everything."""

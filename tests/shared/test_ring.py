@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import sys
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from itertools import pairwise
@@ -118,6 +119,8 @@ def test_the_arcs_tile_the_circle(weights, algorithm):
     if not circle.hashed:
         assert arcs == []
         return
+    for node in [*weights, "stranger"]:
+        assert circle.arcs_of(node) == [arc for arc in arcs if arc.target == node]
     first = 0 if algorithm == "md5-32" else -1
     assert arcs[0].start == first
     assert arcs[-1].end == first + SIZES[algorithm]
@@ -182,7 +185,7 @@ def narrow(request, monkeypatch):
     """An algorithm whose hash has 16 values, so that points meet all the time."""
     algorithm = request.param
     hash_of, step = HASHES[algorithm], SIZES[algorithm] // 16
-    monkeypatch.setitem(ring._HASHES, algorithm, lambda key: hash_of(key) // step * step)
+    monkeypatch.setitem(ring._HASHES, algorithm, lambda key: hash_of(key.decode()) // step * step)
     monkeypatch.setitem(HASHES, algorithm, lambda key: hash_of(key) // step * step)
     return algorithm
 
@@ -222,7 +225,7 @@ def test_points_that_begin_to_meet_are_settled_as_if_built_from_nothing(narrow):
     for i in range(12):
         weights = {f"n{i}": 1.0, **weights}
         before, circle = circle, circle.with_weights(weights)
-        assert (circle.bounds, circle.owners) == (sorted(circle.owners), build(weights, narrow, 1).owners)
+        assert (list(circle.bounds), circle.owners) == (sorted(circle.owners), build(weights, narrow, 1).owners)
         check_moved(narrow, before, circle)
     assert circle.meets
 
@@ -292,6 +295,49 @@ def test_the_first_node_gains_the_whole_circle_in_one_arc():
 def test_rings_of_two_algorithms_are_not_compared():
     with pytest.raises(errors.ConfigError):
         ring.moved_arcs(build({"a": 1}, "md5-32"), build({"a": 1}, "sha1-64"))
+
+
+@pytest.mark.parametrize("points", [1, 15, 16, 17, 64, 4096])
+@pytest.mark.parametrize("algorithm", ring.ALGORITHMS)
+def test_cells_of_any_size_hold_the_owners_of_the_plain_ring(algorithm, points):
+    circle = build({"a": 1, "b": 1}, algorithm, points)
+    bounds, owners = list(circle.bounds), circle.owners
+    edges = {cell * (SIZES[algorithm] // 4096) + step for cell in range(4096) for step in (-1, 0)}
+    near = {bound + step for bound in bounds for step in (-1, 0, 1)}
+    for position in (position for position in edges | near if 0 <= position < SIZES[algorithm]):
+        index = bisect_left(bounds, position) % len(bounds)
+        assert circle.owner_at(position) == owners[bounds[index]]
+
+
+def operations(work):
+    """What the work called, Python's functions and C's by their names, and how often."""
+    counted = Counter()
+
+    def count(frame, event, arg):
+        if event in {"call", "c_call"}:
+            counted[frame.f_code.co_name if event == "call" else arg.__name__] += 1
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return counted
+
+
+def test_a_change_costs_a_search_for_each_point_that_changes_however_many_there_are():
+    weights = {f"n{i}": 1.0 for i in range(64)}
+    old, more = build(weights, vnodes=32), {**weights, "joiner": 1.0}
+    new = old.with_weights(more)
+    for work, hashed, searches in (
+        (lambda: old.with_weights(more), 32, 32 + 3),  # a place far off takes a second one
+        (lambda: new.with_weights(weights), 0, 32),
+        (lambda: ring.moved_arcs(old, new), 0, 2 * (32 + 1)),
+        (lambda: new.arcs_of("joiner"), 0, 32 + 1),
+    ):
+        done = operations(work)
+        assert (done["xxh3_64_intdigest"], done["_settled"]) == (hashed, 0)
+        assert 32 <= done["bisect_left"] <= searches
 
 
 # --- the site index ------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """A claim begins a tenure and a commit applies one visit, once; an earlier tenure can only make the site wait."""
 
+import msgspec
 import pytest
 
 from shared import errors, frontier, records
@@ -323,3 +324,13 @@ async def test_a_look_tells_all_and_changes_nothing(desk: frontier.Frontier) -> 
     assert (look["owner"], look["tenure"], look["pending"], look["later"], look["seen"]) == ("n1", 1, 3, 1, 3)
     assert look["change_rate"] == records.change_rate(2, 1, 86_400.5)
     assert look["robots"]["https://www.example.com"]["verdict"] == "rules"
+
+
+async def test_a_commit_hands_out_as_many_urls_as_it_asks_for(desk: frontier.Frontier) -> None:
+    await shapes.offered(desk, *(shapes.offer(number) for number in range(12)))
+    record = await shapes.claimed(desk)
+    assert shapes.heads(record) == [shapes.url(number) for number in range(8)]
+    for n, (ahead, handed) in enumerate([(2, 2), (1, 1), (0, 1), (8, 8), (99, 8)], 1):
+        change = msgspec.structs.replace(shapes.done(), ahead=ahead)
+        answer = await desk.commit(shapes.SITE, "n1", 1, n, change)
+        assert shapes.heads(answer.record) == [shapes.url(number) for number in range(handed)]

@@ -186,17 +186,22 @@ class Cutter:
 
 
 @pytest.mark.parametrize("sent", [False, True], ids=["unsent", "unanswered"])
-@pytest.mark.parametrize("word", [b"ZADD", b"EVALSHA", b"RPUSH"])
+@pytest.mark.parametrize(
+    ("word", "together"),
+    [(b"EVALSHA", True), (b"ZADD", False), (b"EVALSHA", False), (b"RPUSH", False)],
+    ids=["together-EVALSHA", "apart-ZADD", "apart-EVALSHA", "apart-RPUSH"],
+)
 async def test_an_offer_cut_off_at_any_step_leaves_nothing_that_no_owner_would_find(
-    store: str, cluster: str, word: bytes, *, sent: bool
+    store: str, cluster: str, word: bytes, *, together: bool, sent: bool
 ) -> None:
-    """P2: the index is written before the queue, so whatever queue there is is in the index."""
+    """P2: the index is written before the queue, so whatever queue there is is in the index. Apart: as in a cluster."""
     cutter = Cutter(int(store.rsplit(":", 1)[1].split("/", maxsplit=1)[0]), word, sent=sent)
     proxy = await asyncio.start_server(cutter.serve, "127.0.0.1", 0)
     port = proxy.sockets[0].getsockname()[1]
     offers = [shapes.offer(1, f"s{number}.org") for number in range(20)]
     async with proxy:
         async with opened(f"redis://127.0.0.1:{port}/0", cluster=cluster) as through:
+            through._together = together
             cutter.armed = True
             # The hint is no part of the promise: an offer that could not leave it is answered all the same.
             refused = contextlib.nullcontext() if word == b"RPUSH" else pytest.raises(errors.StoreUnavailable)

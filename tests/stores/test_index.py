@@ -5,7 +5,7 @@ import pytest
 import redis.asyncio
 from hypothesis import strategies as st
 
-from shared import frontier, keys, records, ring
+from shared import board, frontier, keys, records, ring
 from tests.stores import shapes
 
 
@@ -95,8 +95,8 @@ async def test_the_time_is_the_stores_own(desk: frontier.Frontier, store: str) -
 async def test_an_inbox_is_bounded_and_goes_when_nobody_reads_it(
     desk: frontier.Frontier, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frontier, "INBOX_MAX", 3)
+    monkeypatch.setattr(board, "INBOX_MAX", 3)
     await desk.wake("gone", ["a.org", "b.org", "c.org", "d.org"])
     async with redis.asyncio.Redis.from_url(store, protocol=2) as raw:
-        assert 0 < await raw.ttl(desk._keys.inbox("gone")) <= frontier.INBOX_S
+        assert 0 < await raw.ttl(desk._keys.inbox("gone")) <= board.INBOX_S
     assert await desk.inbox("gone", at_most=10) == ["b.org", "c.org", "d.org"]

@@ -94,8 +94,12 @@ async def test_any_digests_land_in_the_bucket_they_are_looked_for(redis7: str, d
     cluster = f"digits{next(_examples)}"
     desk = await frontier.Frontier.open(redis7, cluster)
     script = frontier.SCRIPTS["offer"]
-    asked = frontier.packing._pack({"max": 10**6, "urls": [(str(one), 5, 0, f"/{one}") for one in digests]})
     key = keys.RedisKeys(cluster).site(site)
+    flat = [part for one in digests for part in (str(one), one % frontier.packing.HASH_RANGE, 5, f"/{one}")]
+    stem = keys.RedisKeys(cluster).stem
+    (asked,) = frontier.packing.offer(
+        {"max": 10**6, "stem": stem, "sites": [site, 0, 0, len(digests)], "inboxes": [], "urls": flat}
+    )
     try:
         answers = [(await desk._trip([("EVALSHA", script.sha, 1, key, asked)]))[0][1] for _ in range(2)]
         assert answers == [b"A" * len(digests), b"K" * len(digests)]

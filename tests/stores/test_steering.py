@@ -2,7 +2,7 @@
 
 import redis.asyncio
 
-from shared import frontier, keys, scope
+from shared import board, frontier, keys, scope
 
 SITE = scope.SeedRule(kind="site", place="e.org")
 PAGE = scope.SeedRule(kind="page", place="https://f.org/x")
@@ -32,7 +32,7 @@ async def test_rules_come_back_as_they_were_written_and_a_repeat_adds_none(store
 
 async def test_many_batches_are_read_in_parts(valkey):
     desk = await frontier.Frontier.open(valkey, "t")
-    count = 2 * frontier.SCOPES_PER_TRIP + 1
+    count = 2 * board.SCOPES_PER_TRIP + 1
     try:
         for number in range(count):
             await desk.add_scopes([scope.SeedRule(kind="site", place=f"s{number}.org")])

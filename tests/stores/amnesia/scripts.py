@@ -128,7 +128,11 @@ MUTATIONS = {
     "offer-unseen": Mutation(
         "offer",
         "an offer does not look at what was seen",
-        (("redis.call('SADD', bucket, digest) == 1", "redis.call('SADD', bucket, digest) >= 0"),),
+        (
+            ("redis.call('SADD', bucket, digest) == 1", "redis.call('SADD', bucket, digest) >= 0"),
+            ("redis.call('SADD', name, digests[1]) == 1", "redis.call('SADD', name, digests[1]) >= 0"),
+            ("if there == 0 and not", "if not"),
+        ),
     ),
     "try-no-tenure": Mutation(
         "try",
