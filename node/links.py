@@ -9,7 +9,7 @@ engines publish.
 import contextlib
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from selectolax import lexbor
@@ -136,7 +136,7 @@ def is_html(body: bytes, content_type: str | None) -> bool:
     return b"<" in head and (b"\x00" not in head or head.startswith((b"\xff\xfe", b"\xfe\xff")))
 
 
-def robots_directives(values: tuple[str, ...], token: str = "") -> tuple[bool, bool]:
+def robots_directives(values: Sequence[str], token: str = "") -> tuple[bool, bool]:
     """(noindex, nofollow) of X-Robots-Tag values; a part "name: ..." counts only for our own token."""
     noindex = nofollow = False
     for value in values:
@@ -153,7 +153,7 @@ def robots_directives(values: tuple[str, ...], token: str = "") -> tuple[bool, b
     return noindex, nofollow
 
 
-def canonical_header(values: tuple[str, ...], url: str, form: urls.Form = urls.PLAIN) -> str | None:
+def canonical_header(values: Sequence[str], url: str, form: urls.Form = urls.PLAIN) -> str | None:
     """The first rel=canonical of a page's Link headers (RFC 8288) that is a URL we could crawl; None if none is."""
     for value in values:
         at = 0

@@ -8,7 +8,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from node import charsets, fetch, links, sitemaps, traps, turn
@@ -55,11 +55,14 @@ async def found(answer: fetch.Answer, queued: records.QueuedUrl, tools: turn.Too
         read = await _sitemap(answer, outcome.body, queued, declared=declared, tools=tools)
         if read is not None:
             # A sitemap that robots.txt names is there to be read; a feed that was met as a page may be closed to us.
-            shut = not declared and links.robots_directives(_values(outcome, "x-robots-tag"), tools.token)[1]
+            shut = not declared and links.robots_directives(_said(outcome)["x-robots-tag"], tools.token)[1]
             return NOTHING if shut else read
-    page = await _page(answer, outcome, queued.url, tools)
+    said = _said(outcome)
+    page = await _page(answer, outcome, said, queued.url, tools)
     meta = records.trail("page", queued.depth + 1)
-    found = dict.fromkeys((*_refreshed(outcome, queued.url, tools), *page.links))
+    found: Iterable[str] = page.links
+    if said["refresh"]:
+        found = dict.fromkeys((*_refreshed(said["refresh"], queued.url, tools), *page.links))
     # Plain rows: forty named ones a page cost as much as reading its links.
     targets = () if page.nofollow else tuple(zip(found, itertools.repeat(meta), itertools.repeat(0), strict=False))
     return Found(targets=targets, page=page)
@@ -91,7 +94,9 @@ def _redirected(outcome: records.Redirected, queued: records.QueuedUrl, tools: t
     return Found(targets=(Target(target, records.trail(queued.role, queued.depth, queued.hops + 1)),))
 
 
-async def _page(answer: fetch.Answer, outcome: records.Fetched, url: str, tools: turn.Tools) -> links.Page:
+async def _page(
+    answer: fetch.Answer, outcome: records.Fetched, said: Mapping[str, Sequence[str]], url: str, tools: turn.Tools
+) -> links.Page:
     read = functools.partial(
         links.extract,
         outcome.body,
@@ -102,29 +107,34 @@ async def _page(answer: fetch.Answer, outcome: records.Fetched, url: str, tools:
         form=tools.form,
     )
     page = await _off_loop(read, len(outcome.body))
-    said, linked = _values(outcome, "x-robots-tag"), _values(outcome, "link")
-    if not said and not linked:  # most answers
+    if not said["x-robots-tag"] and not said["link"]:  # most answers
         return page
-    noindex, nofollow = links.robots_directives(said, tools.token)
+    noindex, nofollow = links.robots_directives(said["x-robots-tag"], tools.token)
     return dataclasses.replace(
         page,
         noindex=page.noindex or noindex,
         nofollow=page.nofollow or nofollow,
-        canonical=page.canonical or links.canonical_header(linked, url, tools.form),
+        canonical=page.canonical or links.canonical_header(said["link"], url, tools.form),
     )
 
 
-def _refreshed(outcome: records.Fetched, url: str, tools: turn.Tools) -> Iterator[str]:
+def _refreshed(values: Sequence[str], url: str, tools: turn.Tools) -> Iterator[str]:
     """Where a Refresh header leads: a link, as the meta element of that name is one."""
-    for value in _values(outcome, "refresh"):
+    for value in values:
         target = links.refreshed(value)
         with contextlib.suppress(errors.InvalidUrl):
             if target is not None:
                 yield urls.canonical(target, url, form=tools.form)
 
 
-def _values(outcome: records.Fetched, name: str) -> tuple[str, ...]:
-    return tuple([value for header, value in outcome.headers if header.lower() == name])
+def _said(outcome: records.Fetched) -> dict[str, list[str]]:
+    """The values of the headers that are read here, by their names."""
+    said: dict[str, list[str]] = {"x-robots-tag": [], "link": [], "refresh": []}
+    for header, value in outcome.headers:
+        values = said.get(header.lower())
+        if values is not None:
+            values.append(value)
+    return said
 
 
 async def _sitemap(

@@ -154,6 +154,8 @@ class Board:
 
     async def _send(self, commands: Sequence[Command], *, lasting: bool, before: Sequence[Command] = ()) -> list[Any]:
         """Send all, then read all answers: a round trip for each part, and a disk's one wait where they must last."""
+        if len(commands) == 1 and not before:  # most: one script a visit
+            return stores.checked(await self._store.send(commands, sealed=lasting))
         answers: list[Any] = []
         for part in chunks(commands, SEALED_PER_TRIP if lasting and self._strict else CALLS_PER_TRIP):
             said = stores.checked(await self._store.send([*before, *part], sealed=lasting))

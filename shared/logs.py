@@ -92,14 +92,14 @@ class LinesFile:
         """Append one line; the newline is added here. Raises OSError, and then nothing of the line stays."""
         if self._file is None:
             raise ValueError(f"{self.path} is closed")
-        start = self._file.seek(0, os.SEEK_END)
-        rest = memoryview(line + b"\n")
+        rest = line + b"\n"
+        size = len(rest)
         try:
             while rest:
                 rest = rest[self._file.write(rest) or 0 :]
         except OSError:
             # A full disk: half a line would join the next one.
-            self._file.truncate(start)
+            self._file.truncate(self._file.seek(0, os.SEEK_END) - (size - len(rest)))
             raise
 
     def sync(self) -> None:

@@ -190,7 +190,7 @@ class Server:
     async def pipe(self, commands: Sequence[Command]) -> list[Any]:
         """One round trip; what the server complains about stands among the answers."""
         call = self._call(commands)
-        if any("BLOCK" in command for command in commands if command[0] == "XREAD"):
+        if len(commands) == 1 and commands[0][0] == "XREAD" and "BLOCK" in commands[0]:
             return await self._alone(call)
         self._calls += 1
         try:
