@@ -53,7 +53,7 @@ class Held:
     handoff: records.Handoff | None = None
     """The entry of that move in the handoff log; its second one comes with the first request."""
     gained_s: float = 0.0
-    """When the view that gave the site was first seen."""
+    """When the view that gave the site was first seen; long ago for one that nobody had before."""
     last_start_s: float | None = None
     """Of this tenure's last request."""
     known_delays: dict[str, float | None] | None = None

@@ -27,6 +27,7 @@ from shared import (
 
 RETRY_MIN_S, RETRY_MAX_S = 0.1, 2.0  # between tries of a store that is away
 WATCH_S = 0.05  # how soon lost authority ends transfers in flight
+GAINED_S = 300.0  # since a view gave a site: so long a takeover may take a node that has all hands full
 CUT_S = 0.5  # from the reset of a transfer to the end of its visit
 
 T = TypeVar("T")
@@ -114,7 +115,9 @@ class Runner:
         for effect in effects:
             match effect:
                 case ownership.Ready():
-                    self.due.put(effect.site, effect.at_s, priority=effect.priority)
+                    held = self.owned.sites.get(effect.site)
+                    gained = held is not None and held.gained_s > clock.boot_s() - GAINED_S
+                    self.due.put(effect.site, effect.at_s, priority=effect.priority, gained=gained)
                     self._free.set()
                     continue  # nearly all: one a visit
                 case ownership.Claim():

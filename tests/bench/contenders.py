@@ -33,7 +33,7 @@ class Contender:
     name: str
     about: str
     pages: int
-    """Measured in a run: enough for seconds of CPU, few enough that a round of all takes under three minutes."""
+    """Measured in a run: five to ten seconds of CPU for each, so that a round of all takes about three minutes."""
     script: str = ""
     arguments: Sequence[str] = ()
     environment: str = ""
@@ -45,12 +45,12 @@ class Contender:
 
 
 CONTENDERS = (
-    Contender("crawlring", "`crawlring node`, whole: etcd, Valkey, politeness, robots, JSON Lines, crawl log", 5_000),
+    Contender("crawlring", "`crawlring node`, whole: etcd, Valkey, politeness, robots, JSON Lines, crawl log", 10_000),
     Contender(
         *(
             "scrapy",
             "a spider that follows every `a::attr(href)`; no robots.txt, no logging",
-            600,
+            1_000,
             "scrapy_crawl.py",
             ["minimal"],
             "scrapy",
@@ -59,26 +59,26 @@ CONTENDERS = (
         aim=12,
     ),
     Contender(
-        *("scrapy-redis", "the same with queue and filter in Redis", 400, "scrapy_crawl.py", ["redis"]),
+        *("scrapy-redis", "the same with queue and filter in Redis", 500, "scrapy_crawl.py", ["redis"]),
         environment="scrapy-redis",
         stored=True,
         floor=10,
         aim=15,
     ),
     Contender(
-        *("crawlee", "ParselCrawler with impit, queue in memory", 900, "crawlee_parsel.py", [], "crawlee"),
+        *("crawlee", "ParselCrawler with impit, queue in memory", 1_500, "crawlee_parsel.py", [], "crawlee"),
         floor=4,
         aim=6,
     ),
     Contender(
-        *("naive", "aiohttp, BRPOP, BeautifulSoup, a SADD a link", 400, "naive_queue.py", [], "naive"),
+        *("naive", "aiohttp, BRPOP, BeautifulSoup, a SADD a link", 800, "naive_queue.py", [], "naive"),
         stored=True,
         floor=12,
         aim=18,
     ),
-    Contender("bare-fetch", "aiohttp alone, over a given list", 8_000, "bare_loop.py", ["fetch"], "bare"),
+    Contender("bare-fetch", "aiohttp alone, over a given list", 20_000, "bare_loop.py", ["fetch"], "bare"),
     Contender(
-        *("bare-parse", "aiohttp and lexbor, over a given list", 6_000, "bare_loop.py", ["parse"], "bare"),
+        *("bare-parse", "aiohttp and lexbor, over a given list", 12_000, "bare_loop.py", ["parse"], "bare"),
         floor=0.25,
         aim=0.40,
     ),

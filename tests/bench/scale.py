@@ -9,8 +9,8 @@
 
 The other nodes' sites have a URL each too, but rest for an hour, except some that are crawled all the time: their pages
 a second before, while sites are claimed, while those have their first requests, and after say what a move costs those
-who go on. The delay is long where sites move (as many are claimed within one delay, so none of the gained is asked for
-before all are claimed) and the default where nothing does. Exit status 1 where a gap was short or an audit failed.
+who go on. Sites that move have a long delay of their own (all are claimed within it, so that claims and first requests
+can be told apart), the busy ones the default. Exit status 1 where a gap was short or an audit failed.
 """
 
 import argparse
@@ -36,8 +36,9 @@ AGENT = "crawlring-scale/1.0"
 LOOK_S = 0.25
 BEFORE_S = 15.0  # of the nodes' usual work, before something happens
 AFTER_S = 10.0
-CLAIMS_A_S = 1_500.0  # of all nodes: what the delay is chosen from, on the slow side
-BUSY_A_S = 40.0  # requests a second of each node that stays
+CLAIMS_A_S = 3_000.0  # of all nodes: what the moving sites' delay is chosen from, on the slow side
+SLACK_S = 30.0  # and what is added to it: starting nodes, and their usual work before something happens
+BUSY = 40  # busy sites of each node that stays: nearly as many requests a second
 
 
 @dataclass
@@ -91,9 +92,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="crash,join,start", metavar="NAMES", help="crash, join, start (default all)")
     parser.add_argument("--sites", type=int, default=300_000, metavar="N", help="for crash and join (default 300,000)")
     parser.add_argument("--start-sites", type=int, default=1_000_000, metavar="N", help="for start (default 1,000,000)")
-    parser.add_argument("--delay", type=float, metavar="S", help="where sites move; default: from their number")
+    parser.add_argument("--delay", type=float, metavar="S", help="of sites that move; default: from the number of all")
     parser.add_argument("--limit", type=float, default=300.0, metavar="S", help="of each wait (default 300)")
-    parser.add_argument("--busy", type=float, default=BUSY_A_S, metavar="N", help="pages a second of who stays")
+    parser.add_argument("--busy", type=int, default=BUSY, metavar="N", help="busy sites of each node that stays")
     parser.add_argument("--held", type=int, metavar="N", help="node.sites_held_max (default: the product's)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     parser.add_argument("--data", type=Path, metavar="DIR", help="an empty folder to keep all logs in")
@@ -116,14 +117,15 @@ def _scene(name: str, args: argparse.Namespace, data: Path, stack: ExitStack) ->
     moving = name != "start"
     sites = args.sites if moving else args.start_sites
     delay_s = config.Politeness().delay_min_s
+    plan = scale_fill.Plan(sites, NODES, None, 0)
     if moving:
-        delay_s = args.delay or max(10.0, round(sites / CLAIMS_A_S))
-    plan = scale_fill.Plan(sites, NODES, MOVER if moving else None, round(args.busy * delay_s) if moving else 0)
-    founding = config.load(environ={}, options={"cluster": CLUSTER, "politeness.delay_min_s": delay_s})
+        delay_s = args.delay or SLACK_S + round(sites / CLAIMS_A_S)
+        plan = scale_fill.Plan(sites, NODES, MOVER, args.busy, delay_s)
+    founding = config.load(environ={}, options={"cluster": CLUSTER})
     where = stack.enter_context(up.stores(data, settings=founding))
     etcd, store = where.ours
     origin = stack.enter_context(local.running(scale_web.process(data / "web")))
-    crew = nodes.Crew(_place(where, origin, data, delay_s, args.held))
+    crew = nodes.Crew(_place(where, origin, data, args.held))
     stack.callback(crew.kill)
     began_s = clock.boot_s()
     print(f"{name}: {sites:,} sites, delay {delay_s:g} s, {plan.busy:,} busy sites a node", file=sys.stderr)
@@ -135,14 +137,14 @@ def _scene(name: str, args: argparse.Namespace, data: Path, stack: ExitStack) ->
     return Scene(name, plan, delay_s, args.limit, data, where, origin, crew, watch, clock.boot_s())
 
 
-def _place(where: up.Stores, origin: local.Server, data: Path, delay_s: float, held: int | None) -> nodes.Place:
+def _place(where: up.Stores, origin: local.Server, data: Path, held: int | None) -> nodes.Place:
     return nodes.Place(
         etcd=where.etcd,
         redis=where.redis,
         cluster=CLUSTER,
         out=data / "out",
         logs=data / "logs",
-        arguments=(f"--delay={delay_s}", f"--connect-to={origin.address}"),
+        arguments=(f"--connect-to={origin.address}",),
         environ={} if held is None else {"CRAWLRING_NODE__SITES_HELD_MAX": str(held)},
     )
 

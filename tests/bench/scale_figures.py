@@ -11,6 +11,7 @@ from shared import config
 from tests.bench import report, scale_watch
 
 MEMBER = config.Membership()
+POLITE = config.Politeness()
 P5_GONE_S = max(MEMBER.lease_ttl_s, MEMBER.view_lease_s + MEMBER.wire_s)
 P5_SLACK_S = 2.0
 MB = 1e6
@@ -44,7 +45,7 @@ class Evidence:
 
     @property
     def holds(self) -> bool:
-        return self.requests.smallest_gap_s >= self.delay_s and self.audit_status == 0
+        return self.requests.smallest_gap_s >= POLITE.delay_min_s and self.audit_status == 0
 
 
 def move_row(seen: Evidence, began_s: float, stay: Sequence[str], *, before_s: float, after_s: float) -> dict[str, Any]:

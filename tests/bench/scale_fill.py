@@ -1,8 +1,9 @@
 """Fills a frontier with many sites through the product's own offer, in a process of its own.
 
-Each site of the node that is to go or to come has a few URLs. The others' sites have one, but all except a few of them
-rest for an hour: a tenure of long ago has claimed them with such a delay. Those few are busy: their pages link to
-further pages. Who owns what is computed as the nodes do it. Run it as `python -m tests.bench.scale_fill`.
+Each site of the node that is to go or to come has a few URLs, and a long delay: a tenure of long ago has claimed it
+with that. The others' sites have one URL, but all except a few of them rest for an hour, in the same way. Those few are
+busy: their pages link to further pages. Who owns what is computed as the nodes do it. Run it as
+`python -m tests.bench.scale_fill`.
 """
 
 import argparse
@@ -32,6 +33,8 @@ class Plan:
     """The node whose sites move; None: nobody's, and then every site has one URL and none rests."""
     busy: int
     """Sites of each other node that are crawled all the time."""
+    delay_s: float = 0.0
+    """Of the sites that move."""
 
     def owners(self) -> Iterator[tuple[str, str, str]]:
         """(site, owner, kind) of each; the kind is `moves`, `busy` or `rests`, or `starts` where nobody moves."""
@@ -60,6 +63,7 @@ def command(plan: Plan, cluster: str) -> list[str]:
     return [
         *(sys.executable, "-P", "-m", "tests.bench.scale_fill", "--cluster", cluster),
         *("--sites", str(plan.sites), "--nodes", ",".join(plan.nodes), "--busy", str(plan.busy)),
+        *("--delay", str(plan.delay_s)),
         *(("--mover", plan.mover) if plan.mover else ()),
     ]
 
@@ -74,9 +78,10 @@ async def _fill(redis: str, cluster: str, plan: Plan) -> None:
             verdicts = await desk.offer(offers, owner_of=lambda _: None, pages_max=1_000_000)
             if set(verdicts) - {"accepted", "known"}:
                 raise SystemExit(f"not accepted: {set(verdicts)}")
-            resting = [site for site, _, kind in batch if kind == "rests"]
-            if resting:
-                await desk.claim(resting, "long-ago", FIRST, delay_s=REST_S)
+            for which, delay_s in (("rests", REST_S), ("moves", plan.delay_s)):
+                claimed = [site for site, _, kind in batch if kind == which]
+                if claimed:
+                    await desk.claim(claimed, "long-ago", FIRST, delay_s=delay_s)
 
     try:
         rows = plan.owners()
@@ -104,8 +109,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--nodes", required=True)
     parser.add_argument("--mover")
     parser.add_argument("--busy", type=int, default=0)
+    parser.add_argument("--delay", type=float, default=0.0)
     args = parser.parse_args(argv)
-    plan = Plan(args.sites, tuple(args.nodes.split(",")), args.mover, args.busy)
+    plan = Plan(args.sites, tuple(args.nodes.split(",")), args.mover, args.busy, args.delay)
     asyncio.run(_fill(config.load().redis, args.cluster, plan))
     return 0
 

@@ -57,6 +57,38 @@ def test_take_agrees_with_a_sorted_list(puts, now):
     assert keys == sorted(keys)
 
 
+def test_after_a_takeover_neither_what_was_had_nor_what_was_gained_waits_for_the_other():
+    due = schedule.Schedule()
+    for number in range(100):
+        due.put(f"gained {number}", 1.0, priority=5, gained=True)
+    for number in range(3):
+        due.put(f"had {number}", 2.0, priority=5)
+    due.put("urgent", 3.0, priority=9)
+    taken = [due.take(4.0) for _ in range(8)]
+    assert taken[0] == "urgent"
+    assert [name.split()[0] for name in taken[1:]] == ["gained", "had"] * 3 + ["gained"]
+    assert taken[2::2] == ["had 0", "had 1", "had 2"]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 50), st.booleans()), max_size=40), st.integers(0, 60)
+)
+def test_each_line_keeps_its_order_and_the_lines_take_turns(puts, now):
+    due = schedule.Schedule()
+    model = {}
+    for site, at, gained in puts:
+        due.put(site, float(at), priority=5, gained=gained)
+        model[site] = (at, gained)
+    taken = []
+    while (site := due.take(float(now))) is not None:
+        taken.append(model[site])
+    lines = [[at for at, gained in taken if gained is which] for which in (False, True)]
+    assert [sorted(line) for line in lines] == lines
+    assert sorted(taken) == sorted((at, gained) for at, gained in model.values() if at <= now)
+    both = 2 * min(map(len, lines))
+    assert [gained for _, gained in taken[:both]] in ([True, False] * (both // 2), [False, True] * (both // 2))
+
+
 def test_what_is_dropped_never_comes():
     due = schedule.Schedule()
     for site in "abc":
@@ -76,5 +108,5 @@ def test_entries_that_were_replaced_do_not_pile_up():
         due.put("a", 1e6 + number, priority=5)
         due.put(f"gone {number}", 1e9, priority=5)
         due.drop([f"gone {number}"])
-    assert len(due._future) + len(due._ready) <= 2 * len(due) + schedule.STALE_MIN + 1
+    assert len(due._future) + sum(map(len, due._ready)) <= 2 * len(due) + schedule.STALE_MIN + 1
     assert due.take(2e6) == "a"
