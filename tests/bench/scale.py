@@ -38,6 +38,9 @@ BEFORE_S = 15.0  # of the nodes' usual work, before something happens
 AFTER_S = 10.0
 CLAIMS_A_S = 3_000.0  # of all nodes: what the moving sites' delay is chosen from, on the slow side
 SLACK_S = 30.0  # and what is added to it: starting nodes, and their usual work before something happens
+HELD = (
+    200_000  # a survivor has half of all in memory; above `node.sites_held_max` sites take turns, and claims never end
+)
 BUSY = 40  # busy sites of each node that stays: nearly as many requests a second
 
 
@@ -95,7 +98,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--delay", type=float, metavar="S", help="of sites that move; default: from the number of all")
     parser.add_argument("--limit", type=float, default=300.0, metavar="S", help="of each wait (default 300)")
     parser.add_argument("--busy", type=int, default=BUSY, metavar="N", help="busy sites of each node that stays")
-    parser.add_argument("--held", type=int, metavar="N", help="node.sites_held_max (default: the product's)")
+    parser.add_argument(
+        "--held", type=int, metavar="N", help=f"node.sites_held_max (default: {HELD:,}; for start the product's)"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     parser.add_argument("--data", type=Path, metavar="DIR", help="an empty folder to keep all logs in")
     args = parser.parse_args(argv)
@@ -125,7 +130,7 @@ def _scene(name: str, args: argparse.Namespace, data: Path, stack: ExitStack) ->
     where = stack.enter_context(up.stores(data, settings=founding))
     etcd, store = where.ours
     origin = stack.enter_context(local.running(scale_web.process(data / "web")))
-    crew = nodes.Crew(_place(where, origin, data, args.held))
+    crew = nodes.Crew(_place(where, origin, data, args.held or (HELD if moving else None)))
     stack.callback(crew.kill)
     began_s = clock.boot_s()
     print(f"{name}: {sites:,} sites, delay {delay_s:g} s, {plan.busy:,} busy sites a node", file=sys.stderr)

@@ -1,12 +1,14 @@
 """An origin that costs next to nothing, for frontiers of many sites: any host, pages of a few bytes, one log line each.
 
-One process answers every Host header; page K of a site that is kept busy links to its page K+1, other pages link to
-nothing, and there is no robots.txt. A line of the log is the boot clock when the head had arrived, the node (the last
-word of its user agent), the host and the path. Start it with `python -m tests.bench.scale_web --port 0 --log FILE`.
+One process answers every Host header; page K of a site that is kept busy links to its page K+1 and has a text of its own
+(else it would soon be an endless pattern), other pages link to nothing, and there is no robots.txt. A line of the log is
+the boot clock when the head had arrived, the node (the last word of its user agent), the host and the path. Start it
+with `python -m tests.bench.scale_web --port 0 --log FILE`.
 """
 
 import argparse
 import asyncio
+import hashlib
 import sys
 from pathlib import Path
 from typing import IO
@@ -17,6 +19,7 @@ from shared import clock
 LOG = "requests.log"
 BUSY = b"busy"  # a path that begins so has a next page
 FLUSH_S = 0.1
+LETTERS = bytes.maketrans(b"0123456789", b"ghijklmnop")  # digits are nothing new to what looks for endless patterns
 NONE = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -52,7 +55,10 @@ class Origin(asyncio.Protocol):
 def page(path: bytes) -> bytes:
     """The answer, head and body."""
     stem, _, number = path[1:].partition(b"-")
-    follow = b'<a href="/%s-%d">next</a>' % (stem, int(number) + 1) if stem == BUSY and number.isdigit() else b""
+    follow = b""
+    if stem == BUSY and number.isdigit():
+        text = hashlib.sha256(number).hexdigest().encode().translate(LETTERS)
+        follow = b'<p>%s</p><a href="/%s-%d">next</a>' % (text, stem, int(number) + 1)
     body = b"<!doctype html><title>" + path[1:] + b"</title>" + follow
     return b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
 

@@ -40,8 +40,14 @@ def test_the_frontier_has_what_moves_what_is_busy_and_what_rests():
     assert {kind for _, _, kind in scale_fill.Plan(50, ("n1", "n2"), None, busy=0).owners()} == {"starts"}
 
 
+def letters_of(answer: bytes) -> bytes:
+    return bytes(byte for byte in answer.partition(b"<p>")[2].partition(b"</p>")[0] if not chr(byte).isdigit())
+
+
 def test_a_busy_page_leads_to_the_next_and_another_to_nothing():
     assert b'href="/busy-8"' in scale_web.page(b"/busy-7")
     assert b"href" not in scale_web.page(b"/page-7")
+    texts = {letters_of(scale_web.page(b"/busy-%d" % number)) for number in range(100)}
+    assert len(texts) == 100, "each new to who looks for patterns without an end"
     head, _, body = scale_web.page(b"/page-7").partition(b"\r\n\r\n")
     assert b"Content-Length: %d" % len(body) in head
