@@ -315,7 +315,7 @@ class Agent:
                     # Another life of the store may have forgotten what it answered, index entries included: P2.
                     work.tools.offered.clear()
                     work.steering.forget()
-                    await work.store.enter({site: self._score(site) for site in work.owned.sites})
+                    await work.store.enter({site: self._score(site) for site in work.owned.holding.known()})
                 self._run_id = run_id
                 await work.store.tell_owners(work.owned.owner_of)
                 await self._report(work, self._standing())

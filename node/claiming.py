@@ -21,6 +21,7 @@ ASK_IDLE_S = 300.0  # idle sites that are held are read again too, more seldom: 
 ROUND_SITES_PER_S = 10_000  # where some outside have work, the next round begins sooner: as its reading is worth
 LOOKS_PER_S = 1_000  # sites outside that a round takes up, once all were seen: most have nothing to do yet
 CLAIMS_AHEAD = 4  # trips' worth of claims that may wait; beyond, what a hint woke would wait behind sites that sleep
+ROOM_S = 0.1  # between looks for room where there is none: a site that has come to rest says nothing
 RANGES_PER_READ = 16  # of the index; after each the round hears of a new view
 DAMAGED_S = 300.0  # a site that cannot be read is asked for again: an operator may have mended it
 
@@ -206,14 +207,19 @@ class Claiming:
         while self._owned.placement is not None:
             if placed is not self._owned.placement:
                 placed = self._owned.placement
-                ours = placed.ring.arcs_of(self._me)
-                waiting = deque(one for one in ring.index_ranges(placed.ring, ours) if (one[0], one[2]) > reached)
+                waiting = deque(one for one in self._ranges(placed) if (one[0], one[2]) > reached)
                 self._find(site for site, node in placed.view.overrides.items() if node == self._me)
             if not waiting:
                 return
             part = [waiting.popleft() for _ in range(min(len(waiting), RANGES_PER_READ))]
             reached = (part[-1][0], part[-1][2])
             yield part
+
+    def _ranges(self, placed: placement.Placement) -> list[tuple[int, int, int]]:
+        """Our arcs, and the places of the sites in others' arcs that overrides give us: nobody else counts those."""
+        circle = placed.ring
+        abroad = [site for site, node in placed.view.overrides.items() if node == self._me != circle.owner(site)]
+        return sorted(ring.index_ranges(circle, circle.arcs_of(self._me)) + ring.index_places(circle, abroad))
 
     async def _look(self, part: Sequence[tuple[int, int, int]], *, hurry: bool) -> int:
         """Take what these ranges hold of ours; how many sites that is."""
@@ -231,7 +237,7 @@ class Claiming:
             room = self._owned.holding.room()
             if not room:
                 self._owned.holding.refused()  # those inside that had their share go next
-                await self._worker.worked(1.0)
+                await self._worker.worked(ROOM_S)
                 continue
             some, sites = sites[:room], sites[room:]
             self._find(some)

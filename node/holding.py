@@ -1,10 +1,13 @@
 """The sites that a node holds in memory: in ring order and counted, and which of them make room for others.
 
-Pure. Times are boot seconds. A site of ours that is not held stays in the store, with all that is known of it.
+Pure. Times are boot seconds. A site of ours that is not held stays in the store, with all that is known of it. Of those
+that went last name and due are remembered, since a store that crashes may have lost its last second.
 """
 
 import bisect
 import enum
+from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +17,7 @@ from shared import records, ring
 
 SOON_S: Final = 60.0  # what has something to do within it is not let go: taking it up again costs a claim and a delay
 SHARE_VISITS: Final = 20  # visits after which a site makes room for those outside: each stay costs a claim and a delay
+LATELY_MAX: Final = 10_000  # that went last: more than a node lets go of, or finds no room for, in some seconds
 LEAN_FROM: Final = 10_000  # from so many held sites on, one at rest keeps the first of its next URLs only
 LEAN_HEAD: Final = 2  # so many: the next commit's answer brings the others
 ONE_BY_ONE: Final = 16  # fewer new sites of a bucket are inserted, more are sorted in
@@ -101,7 +105,10 @@ class Holding:
         self._share_visits = share_visits
         self._algorithm = ""
         self._buckets: dict[int, list[str]] = {}  # stretch of the circle -> its sites in ring order
-        self._spare: dict[str, float] = {}  # may be let go, the longest so first -> when it has something to do
+        # May be let go, the longest so first -> when it has something to do. Not a dict: to find its first is to walk
+        # over all that were first.
+        self._spare: OrderedDict[str, float] = OrderedDict()
+        self._lately: OrderedDict[str, float] = OrderedDict()  # went, or found no room, the last one last -> its due
 
     # -- which
 
@@ -188,10 +195,26 @@ class Holding:
         self.later += record.later
         held.record = record
 
-    def _went(self, held: Held) -> None:
+    def known(self) -> list[str]:
+        """Sites of ours, as far as memory goes: those that are held, and those that went last."""
+        return [*self.sites, *(site for site in self._lately if site not in self.sites)]
+
+    def due_s(self, site: str) -> float:
+        """The moment before which a site that is taken up is left alone, as far as memory goes (P1)."""
+        return self._lately.get(site, 0.0)
+
+    def _went(self, held: Held, wakes_s: float) -> None:
         self.outside, self._round_whole = True, False
-        if held.record is not None and held.record.pending:
+        self._keep_due(held.site, held.ready_s)
+        record = held.record
+        # Who had its share, or is paused, goes whenever it may have something to do: a retry in a moment, too.
+        if record is not None and (record.pending or (wakes_s == NEVER and record.later_in_s is not None)):
             self._round_dull = self._dull = False
+
+    def _keep_due(self, site: str, due_s: float) -> None:
+        self._lately[site] = max(due_s, self._lately.pop(site, 0.0))
+        if len(self._lately) > LATELY_MAX:
+            self._lately.popitem(last=False)
 
     def _uncount(self, held: Held) -> None:
         if held.record is not None:
@@ -230,7 +253,7 @@ class Holding:
     def put_by(self, site: str) -> None:
         """It has something to do that may not be done now (it is paused): it makes room for another."""
         held = self.sites.get(site)
-        if held is not None and held.phase is Phase.RESTING and not held.stale:
+        if held is not None and held.phase is Phase.RESTING and not held.stale and not held.known_moves:
             self._spare[site] = NEVER
 
     def busy(self, site: str) -> None:
@@ -238,16 +261,15 @@ class Holding:
         self._spare.pop(site, None)
 
     def make_room(self, wanted: int, now_s: float) -> list[Held]:
-        """Let go of as many as it takes to hold `wanted` more, those first that could go the longest."""
+        """Let go of as many as it takes to hold `wanted` more, those first that could go for longest; none due soon."""
         gone: list[Held] = []
         excess = len(self.sites) + wanted - self.held_max
         while len(gone) < excess and self._spare:
-            site = next(iter(self._spare))
-            wakes_s = self._spare.pop(site)
+            site, wakes_s = self._spare.popitem(last=False)
             held = self.sites[site]
             if wakes_s > now_s + SOON_S and held.phase is Phase.RESTING and not held.stale:
                 gone.append(self.drop(site))
-                self._went(gone[-1])
+                self._went(gone[-1], wakes_s)
         return gone
 
     # -- rounds through the index, by which those outside are looked at
@@ -260,8 +282,10 @@ class Holding:
         """So many sites of ours stood there."""
         self._round_counted += count
 
-    def refused(self) -> None:
-        """One that may have something to do found no room."""
+    def refused(self, sites: Iterable[str] = ()) -> None:
+        """These, or one more that may have something to do, found no room."""
+        for site in sites:
+            self._keep_due(site, 0.0)
         self.outside = True
         self._round_whole = self._round_dull = self._dull = False
 

@@ -9,10 +9,10 @@ and visited a full delay after the claim.
 
 Of the sites that are ours at most `held_max` are held in memory; the others stay in the store, unclaimed or claimed
 (rule 10). One that rests, all of it committed, with nothing to do for now or with its share of visits done, makes room
-for another, and nothing of it is remembered. Taken up again it is gained like any other: claimed under the newest
-epoch, which changes nothing where that is its tenure still, and visited a full delay after the answer. So P1 rests on
-no memory of it, nor on the store's: its last request was over before it was let go. Its commits go on from the
-store's running number.
+for another. Taken up again it is gained like any other: claimed under the newest epoch, which changes nothing where
+that is its tenure still, and visited a full delay after the answer. Its last request was over before it was let go, and
+its commits go on from the store's running number. Of the last that went `holding` remembers name and due: a store that
+crashes may forget what lengthened a delay, or where a site stands in the index, a moment before it was let go (P1, P2).
 """
 
 from collections.abc import Iterable, Mapping
@@ -228,7 +228,7 @@ class Ownership:
         held.tenure, held.phase, held.n = epoch, Phase.RESTING, record.n if fresh else max(held.n, record.n)
         effects: list[Effect] = []
         if fresh:
-            held.ready_s = self._first_contact(now_s, record)
+            held.ready_s = max(self._first_contact(now_s, record), self.holding.due_s(site))
             if self._came(record):
                 effects.append(self._moved(held, record))
             self.holding.took(record)
@@ -360,7 +360,7 @@ class Ownership:
         gone = self.holding.make_room(len(fresh), self._now_s)
         room = max(0, self.holding.held_max - len(self.sites))
         if room < len(fresh):
-            self.holding.refused()
+            self.holding.refused(site for site, _ in fresh[room:])
         taken = []
         for site, era in fresh[:room]:
             if era.cleared_s is None:

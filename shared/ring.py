@@ -274,6 +274,12 @@ def index_ranges(ring: Ring, arcs: Iterable[Arc]) -> list[tuple[int, int, int]]:
     return ranges
 
 
+def index_places(ring: Ring, sites: Iterable[str]) -> list[tuple[int, int, int]]:
+    """The same for single sites."""
+    scores = {score(ring.algorithm, position(ring.algorithm, site)) for site in sites}
+    return [(_shard(one), one, one) for one in sorted(scores)]
+
+
 def _differences(old: Ring, new: Ring) -> Iterator[Arc]:
     for high in sorted({*_changed_bounds(old, new), old.top}):
         (below_old, source), (below_new, target) = old.below(high), new.below(high)

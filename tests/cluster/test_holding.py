@@ -8,11 +8,11 @@ import pytest
 from coordinator import watching
 from tests.cluster import harness
 
-HELD_MAX, SITES, DELAY_S = 20, 300, 0.05
+HELD_MAX, SITES, DELAY_S = 20, 120, 0.05
 pytestmark = pytest.mark.cluster
 
 
-def test_300_sites_in_the_memory_of_20(tmp_path: Path, etcd: str, valkey: str, cluster: str) -> None:
+def test_120_sites_in_the_memory_of_20(tmp_path: Path, etcd: str, valkey: str, cluster: str) -> None:
     environ = {**harness.QUICK, "CRAWLRING_NODE__SITES_HELD_MAX": str(HELD_MAX)}
     with harness.running(
         tmp_path, etcd=etcd, redis=valkey, name=cluster, site_count=SITES, pages=3, delay_s=DELAY_S, slow_s=0.0,

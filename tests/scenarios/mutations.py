@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from node import ownership
+from node import holding, ownership
 from shared import agreement, past, records, views
 from tests.scenarios import processes
 
@@ -246,7 +246,8 @@ FURTHER = (
              ((ownership.Ownership, "_hold", _also_with_a_request_on),
               (ownership.Ownership, "finished", _finished_if_held))),
     Mutation("taken-up-at-once", "10", "a site taken up again is asked by the store's due alone",
-             ((ownership.Ownership, "_first_contact", _taken_up_at_once),)),
+             ((ownership.Ownership, "_first_contact", _taken_up_at_once),
+              (holding.Holding, "due_s", lambda _self, _site: 0.0))),
     Mutation("no-unknown-elder", "9", "the first view of a generation waits for nobody", ((views, "_wanted", _without_the_unknown),)),
 )  # fmt: skip
 BY_SCHEDULE = {"no-unknown-elder"}
