@@ -1,7 +1,8 @@
 """What one operation costs, as measured, and from that where a growing cluster stops and which part stops it.
 
 Pure. Every number may be replaced (`--costs FILE`, JSON of the same names). Sources: `python -m tests.bench.growth
---costs` and `--nodes 1,2,4,8` on 2 shared cores (etcd 3.5.1, Valkey 9.1, Python 3.11).
+--costs` and `--nodes 1,2,4,8`, and for what a page of a busy node costs `make bench`, on 2 shared cores (etcd 3.5.1,
+Valkey 9.1, Python 3.11).
 """
 
 import math
@@ -30,8 +31,8 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """1 Gbit/s."""
     etcd_log_mib_s: float = 100.0
     """What a disk takes while it syncs a thousand times a second."""
-    store_commands_per_fetch: float = 42.0
-    store_ms_per_fetch: float = 0.5
+    store_commands_per_fetch: float = 40.0
+    store_ms_per_fetch: float = 0.25
     store_commands_per_node_s: float = 12.0
     """Inbox, report, what the operator says: asked whatever is fetched."""
     store_command_ms: float = 0.02
@@ -40,7 +41,7 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Masters of a Redis Cluster, each on a core of its own."""
     claims_per_s: float = 4_000.0
     """Of one node."""
-    node_ms_per_fetch: float = 4.4
+    node_ms_per_fetch: float = 0.9
     node_cores: float = 1.0
     """One process, one core."""
     fetch_s: float = 0.3
