@@ -23,7 +23,7 @@ import redis
 
 from coordinator import local
 from shared import frontier, records, ring
-from tests import servers
+from tests import redis_cluster, servers
 from tests.bench import readings, report
 
 LINKS, WEB_SITES, KNOWN_EACH, WORKERS = 40, 1_000, 200, 64
@@ -110,10 +110,8 @@ def pages(count: int, *, new: float, seed: int) -> Iterator[tuple[str, list[reco
         )
 
 
-async def page_costs(url: str, port: int, pid: int, *, count: int, new: float) -> dict[str, float]:
-    """Of a page: client and store CPU, the store's reads (of any number of commands), links that were new."""
-    raw: Any = redis.Redis.from_url(url, protocol=2)
-    raw.flushall()
+async def _opened(url: str) -> tuple[frontier.Frontier, dict[str, records.SiteRecord]]:
+    """A frontier of the whole web, all of it ours."""
     desk = await frontier.Frontier.open(url, "pages")
     names = [f"web-{number}.example" for number in range(WEB_SITES)]
     for name in names:
@@ -123,7 +121,20 @@ async def page_costs(url: str, port: int, pid: int, *, count: int, new: float) -
         for record in await desk.claim(names, "n1", 1, delay_s=0.0)
         if isinstance(record, records.SiteRecord)
     }
-    work = iter(list(pages(count, new=new, seed=1)))
+    return desk, held
+
+
+async def _crawl(
+    desk: frontier.Frontier,
+    held: dict[str, records.SiteRecord],
+    *,
+    count: int,
+    new: float,
+    workers: int,
+    seed: int = 1,
+) -> int:
+    """Commit so many pages with their links; how many links were new."""
+    work = iter(list(pages(count, new=new, seed=seed)))
     turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
     accepted = 0
 
@@ -149,9 +160,18 @@ async def page_costs(url: str, port: int, pid: int, *, count: int, new: float) -
                 held[site] = answer.record
                 accepted += answer.verdicts.count("accepted")
 
+    await asyncio.gather(*(worker() for _ in range(workers)))
+    return accepted
+
+
+async def page_costs(url: str, port: int, pid: int, *, count: int, new: float) -> dict[str, float]:
+    """Of a page: client and store CPU, the store's reads (of any number of commands), links that were new."""
+    raw: Any = redis.Redis.from_url(url, protocol=2)
+    raw.flushall()
+    desk, held = await _opened(url)
     before, began_s = readings.store(port, pid), time.process_time()
     reads = int(raw.info("stats")["total_reads_processed"])
-    await asyncio.gather(*(worker() for _ in range(WORKERS)))
+    accepted = await _crawl(desk, held, count=count, new=new, workers=WORKERS)
     client_s, after = time.process_time() - began_s, readings.store(port, pid)
     reads = int(raw.info("stats")["total_reads_processed"]) - reads
     await desk.close()
@@ -160,6 +180,30 @@ async def page_costs(url: str, port: int, pid: int, *, count: int, new: float) -
         "store ms": 1000 * (after.cpu_s - before.cpu_s) / count,
         "trips": reads / count,
         "new links": accepted / count,
+    }
+
+
+async def cluster_trips(cluster: redis_cluster.Cluster, *, count: int, new: float) -> dict[str, float]:
+    """Of a page on a Redis Cluster: sites it names, scripts, reads of the masters; one page at a time, and many."""
+    linked = [len({site, *(one.site for one in links)}) for site, links in pages(count, new=new, seed=1)]
+    found = {"sites linked to": statistics.fmean(linked)}
+    desk, held = await _opened(cluster.url)
+    for name, workers in (("alone", 1), ("together", WORKERS)):
+        before = await _counts(cluster)
+        await _crawl(desk, held, count=count, new=new, workers=workers, seed=workers)
+        after = await _counts(cluster)
+        found |= {f"{what} {name}": (after[what] - before[what]) / count for what in after}
+    await desk.close()
+    return found
+
+
+async def _counts(cluster: redis_cluster.Cluster) -> dict[str, int]:
+    masters = cluster.servers[: redis_cluster.MASTERS]
+    stats = [await cluster.ask(one, "INFO", "stats") for one in masters]
+    calls = [await cluster.ask(one, "INFO", "commandstats") for one in masters]
+    return {
+        "trips": sum(one["total_reads_processed"] for one in stats),
+        "scripts": sum(one["cmdstat_evalsha"]["calls"] for one in calls),
     }
 
 
@@ -176,6 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--pages", type=int, default=2_000, help="whose cost is measured in each round; 0: none")
     parser.add_argument("--new", type=float, default=0.4, help="of the links")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--cluster", action="store_true", help="count a page's round trips on a Redis Cluster too")
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args(arguments)
     machine = readings.machine()
@@ -203,6 +248,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 sites, biggest = chosen.sites or chosen.urls // 100, chosen.biggest or chosen.urls // 10
                 count, found = bytes_per_url(url, site_sizes(chosen.urls, sites, biggest), processes=chosen.processes)
                 rows.append({"store": name, "of": f"bytes a URL, {count:,} URLs of {sites:,} sites", **found})
+    if chosen.cluster:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            redis_cluster.running(Path(folder), store=servers.valkey9) as cluster,
+        ):
+            found = asyncio.run(cluster_trips(cluster, count=chosen.pages, new=chosen.new))
+        rows.append({"store": "Redis Cluster of three masters", "of": "a page", **found})
     for line in rows:
         print(
             line["store"],
