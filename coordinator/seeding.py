@@ -141,8 +141,7 @@ class Seeder:
         refusal = self._scope.verdict(canonical, site, 0)
         if refusal is not None:
             raise errors.InvalidUrl(refusal)
-        algorithm = self._settings.ring.algorithm
-        score = ring.score(algorithm, ring.position(algorithm, site))
+        score = ring.score_of(self._settings.ring.algorithm, site)
         offer = records.Offer(url=canonical, site=site, score=score, priority=own.priority)
         return bounding.Asked(offer, own.kind, own.depth)
 

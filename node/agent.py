@@ -219,8 +219,7 @@ class Agent:
         )
 
     def _score(self, site: str) -> int:
-        algorithm = self.settings.ring.algorithm
-        return ring.score(algorithm, ring.position(algorithm, site))
+        return ring.score_of(self.settings.ring.algorithm, site)
 
     # -- stores at the start
 

@@ -207,18 +207,18 @@ class Claiming:
         while self._owned.placement is not None:
             if placed is not self._owned.placement:
                 placed = self._owned.placement
-                waiting = deque(one for one in self._ranges(placed) if (one[0], one[2]) > reached)
-                self._find(site for site, node in placed.view.overrides.items() if node == self._me)
+                given = [site for site, node in placed.view.overrides.items() if node == self._me]
+                waiting = deque(one for one in self._ranges(placed.ring, given) if (one[0], one[2]) > reached)
+                self._find(given)
             if not waiting:
                 return
             part = [waiting.popleft() for _ in range(min(len(waiting), RANGES_PER_READ))]
             reached = (part[-1][0], part[-1][2])
             yield part
 
-    def _ranges(self, placed: placement.Placement) -> list[tuple[int, int, int]]:
-        """Our arcs, and the places of the sites in others' arcs that overrides give us: nobody else counts those."""
-        circle = placed.ring
-        abroad = [site for site, node in placed.view.overrides.items() if node == self._me != circle.owner(site)]
+    def _ranges(self, circle: ring.Ring, given: Iterable[str]) -> list[tuple[int, int, int]]:
+        """Our arcs, and the places in others' arcs of the sites that overrides give us: nobody else counts those."""
+        abroad = [site for site in given if circle.owner(site) != self._me]
         return sorted(ring.index_ranges(circle, circle.arcs_of(self._me)) + ring.index_places(circle, abroad))
 
     async def _look(self, part: Sequence[tuple[int, int, int]], *, hurry: bool) -> int:

@@ -77,6 +77,11 @@ class Held:
             self.known_moves = {}
         return self.known_moves
 
+    @property
+    def may_go(self) -> bool:
+        """At rest, and in the middle of nothing that only memory knows: it may be let go."""
+        return self.phase is Phase.RESTING and not self.stale and not self.known_moves
+
     def wakes_s(self, now_s: float) -> float:
         """When it has something to do, by a record that was answered now; NEVER: not before somebody says so."""
         if self.record is None:
@@ -196,7 +201,7 @@ class Holding:
         held.record = record
 
     def known(self) -> list[str]:
-        """Sites of ours, as far as memory goes: those that are held, and those that went last."""
+        """Those that are held, and those that went last, of which some may be another node's by now."""
         return [*self.sites, *(site for site in self._lately if site not in self.sites)]
 
     def due_s(self, site: str) -> float:
@@ -241,7 +246,7 @@ class Holding:
         where others are waiting. Never one that is in the middle of something only memory knows.
         """
         wakes_s = held.wakes_s(now_s)
-        if held.stale or held.known_moves:
+        if not held.may_go:
             self.busy(held.site)
         elif wakes_s > now_s + delay_s + SOON_S:
             self._spare[held.site] = wakes_s
@@ -253,7 +258,7 @@ class Holding:
     def put_by(self, site: str) -> None:
         """It has something to do that may not be done now (it is paused): it makes room for another."""
         held = self.sites.get(site)
-        if held is not None and held.phase is Phase.RESTING and not held.stale and not held.known_moves:
+        if held is not None and held.may_go:
             self._spare[site] = NEVER
 
     def busy(self, site: str) -> None:
@@ -267,7 +272,7 @@ class Holding:
         while len(gone) < excess and self._spare:
             site, wakes_s = self._spare.popitem(last=False)
             held = self.sites[site]
-            if wakes_s > now_s + SOON_S and held.phase is Phase.RESTING and not held.stale:
+            if wakes_s > now_s + SOON_S and held.may_go:
                 gone.append(self.drop(site))
                 self._went(gone[-1], wakes_s)
         return gone

@@ -60,6 +60,11 @@ def score(algorithm: str, position: int) -> int:
     return position >> (bits - SCORE_BITS) if bits > SCORE_BITS else position << (SCORE_BITS - bits)
 
 
+def score_of(algorithm: str, site: str) -> int:
+    """Where a site stands in the site index."""
+    return score(algorithm, position(algorithm, site))
+
+
 Search: TypeAlias = "tuple[list[int], int, array[int], array[int], Sequence[str | None]]"
 """What a look-up reads: the first bound of each of 2**n equal cells of the circle, the shift from a position to its
 cell, the bounds, their holders with the first again at the end, and the names."""
@@ -276,7 +281,7 @@ def index_ranges(ring: Ring, arcs: Iterable[Arc]) -> list[tuple[int, int, int]]:
 
 def index_places(ring: Ring, sites: Iterable[str]) -> list[tuple[int, int, int]]:
     """The same for single sites."""
-    scores = {score(ring.algorithm, position(ring.algorithm, site)) for site in sites}
+    scores = {score_of(ring.algorithm, site) for site in sites}
     return [(_shard(one), one, one) for one in sorted(scores)]
 
 

@@ -96,7 +96,7 @@ async def _fill(redis: str, cluster: str, plan: Plan) -> None:
 
 
 def _offers(site: str, kind: str) -> list[records.Offer]:
-    place = ring.score(SETTINGS.algorithm, ring.position(SETTINGS.algorithm, site))
+    place = ring.score_of(SETTINGS.algorithm, site)
     paths = ("busy-0",) if kind == "busy" else tuple(f"page-{number}" for number in range(PAGES[kind]))
     return [records.Offer(url=f"http://www.{site}/{path}", site=site, score=place) for path in paths]
 

@@ -95,7 +95,7 @@ def hurt(client: redis.Redis, cluster: str, damage: tuple[str, str | bytes, byte
 
 
 def offers(site: str, *, urls: list[str]) -> list[records.Offer]:
-    score = ring.score("xxh3-64", ring.position("xxh3-64", site))
+    score = ring.score_of("xxh3-64", site)
     return [records.Offer(url=url, site=site, score=score) for url in urls]
 
 

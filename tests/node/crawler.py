@@ -306,7 +306,7 @@ class Crawler:
 
 
 def score_of(site: str) -> int:
-    return ring.score("xxh3-64", ring.position("xxh3-64", site))
+    return ring.score_of("xxh3-64", site)
 
 
 def settings_of(out: Path, node: str = "n1", **tables: dict[str, Any]) -> config.Config:

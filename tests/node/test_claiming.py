@@ -9,7 +9,7 @@ import pytest
 import redis.asyncio
 
 from node import claiming, ownership, schedule
-from shared import agreement, clock, config, frontier, metrics, records, ring
+from shared import agreement, clock, config, frontier, metrics, placement, records, ring
 from tests.node.test_ownership import adopt, view
 from tests.stores import shapes
 
@@ -112,22 +112,12 @@ async def node(
 
 
 def score(site: str) -> int:
-    return ring.score("xxh3-64", ring.position("xxh3-64", site))
+    return ring.score_of("xxh3-64", site)
 
 
 async def offered(desk: frontier.Frontier, *sites: str, number: int = 1) -> None:
     """A URL of each, and no hint to anybody."""
     assert set(await shapes.offered(desk, *(shapes.offer(number, site) for site in sites))) == {"accepted"}
-
-
-@contextlib.asynccontextmanager
-async def raw(url: str) -> AsyncIterator[redis.asyncio.Redis]:
-    """The store, for what no part of the product does to it."""
-    client = redis.asyncio.Redis.from_url(url)
-    try:
-        yield client
-    finally:
-        await client.aclose()
 
 
 async def test_a_site_makes_room_when_its_visit_is_committed_and_not_before(desk: frontier.Frontier) -> None:
@@ -224,7 +214,7 @@ async def test_a_delay_of_a_site_that_was_let_go_is_kept_though_the_store_forget
     """It crashed, and had what was committed last not on its disk yet: so held sites keep it, and so do these (P1)."""
     one, other = SITES[:2]
     await offered(desk, one, other)
-    async with node(desk) as me, raw(valkey) as store:
+    async with node(desk) as me, redis.asyncio.Redis.from_url(valkey, protocol=2) as store:
         await me.find(one)
         key = desk._keys.site(one)
         before = await store.dump(key)
@@ -248,7 +238,7 @@ async def test_a_site_that_was_let_go_is_found_though_the_store_lost_its_place_i
     """On a Redis Cluster the index stands on another master than the site, and may fail over by itself (P2)."""
     one, other, hinted = SITES[:3]
     await offered(desk, one, other, hinted)
-    async with node(desk, held_max=1) as me, raw(valkey) as store:
+    async with node(desk, held_max=1) as me, redis.asyncio.Redis.from_url(valkey, protocol=2) as store:
         await me.find(one)
         await me.commit(await me.start(one))
         await me.find(other, hinted)
@@ -277,7 +267,8 @@ async def test_a_site_that_was_let_go_is_found_though_the_store_lost_its_place_i
 
 async def test_a_round_counts_the_sites_that_overrides_place_here(desk: frontier.Frontier) -> None:
     """They stand in another node's arcs, and nobody else counts them: `up --until-idle` would wait for ever."""
-    theirs = [site for site in SITES if _of(view(BOTH), site) == "b"]
+    owner_of = placement.Placement.of(view(BOTH), 10).owner
+    theirs = [site for site in SITES if owner_of(site) == "b"]
     mine = [site for site in SITES if site not in theirs]
     placed = theirs[0]
     await offered(desk, *SITES)
@@ -287,9 +278,3 @@ async def test_a_round_counts_the_sites_that_overrides_place_here(desk: frontier
         await me.claiming._go_round()
         assert me.owned.holding.counted == len(mine) + 1
         assert placed in me.owned.sites
-
-
-def _of(view_now: records.View, site: str) -> str | None:
-    me = ownership.Ownership("a", silence_s=7.0, delay_min_s=DELAY_S)
-    me.adopted(0.0, adopt((10, view_now), whole=False))
-    return me.owner_of(site)

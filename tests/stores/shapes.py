@@ -16,7 +16,7 @@ def url(number: int, site: str = SITE) -> str:
 
 
 def offer(number: int, site: str = SITE, *, priority: int = 5, again: bool = False) -> records.Offer:
-    score = ring.score("xxh3-64", ring.position("xxh3-64", site))
+    score = ring.score_of("xxh3-64", site)
     return records.Offer(url=url(number, site), site=site, score=score, priority=priority, again=again)
 
 
